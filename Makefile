@@ -1,0 +1,49 @@
+# Needs Python 3.11 or later and make; everything else goes into .venv. Another Python: make demo PYTHON=python3.12
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SETUP := pyproject.toml constraints.txt $(wildcard setup.py)
+# a type checker takes a module's parameter for "Tensor | Module": tests may use it as what it is
+IN_TESTS := $(addprefix --disable-error-code=,arg-type index operator union-attr)
+
+.PHONY: help demo test slow format docs clean
+
+help:  ## say what there is
+	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: .venv/demo  ## train nn.GRU and MuFuRU on Boolean formulae, side by side
+	$(BIN)/python examples/logic.py
+
+test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src examples docs
+	$(BIN)/mypy $(IN_TESTS) tests
+	$(BIN)/python -m pytest
+
+slow: .venv/dev  ## the tests that train models
+	$(BIN)/python -m pytest -m slow
+
+format: .venv/dev  ## format the code and fix what the linter can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: .venv/demo  ## write the generated parts of docs/ anew
+	$(BIN)/python docs/generate.py
+
+clean:  ## remove .venv and everything built
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf
+
+# the stamps say that an installation is complete; torch is large and installed once
+.venv/demo: $(SETUP)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mufuru needs Python 3.11 or later, this is %d.%d: name another with make PYTHON=..." % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+	@echo "Installing mufuru and torch into .venv: once, and it takes a while"
+	$(INSTALL) -e '.[demo]'
+	@touch $@
+
+.venv/dev: .venv/demo
+	@echo "Installing the tools for development into .venv: once"
+	$(INSTALL) -e '.[dev]'
+	@touch $@

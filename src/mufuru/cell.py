@@ -1,0 +1,99 @@
+"""`MuFuRUCell`: one step of the unit, a peer of `torch.nn.GRUCell`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mufuru import kernels
+from mufuru import ops as operations
+from mufuru.kernels import Run
+from mufuru.ops import OpLike
+from mufuru.recurrent import Device, Recurrent, State
+from mufuru.sequences import Sequences
+from mufuru.trace import Trace
+from mufuru.unit import Activation, OpBias, Reset
+
+
+class MuFuRUCell(Recurrent):
+    r"""One step of a Multi-Function Recurrent Unit.
+
+    $$r = \sigma(W_r [x; s] + b_r), \quad v = \tanh(W_v [x; r \odot s] + b_v)$$
+    $$p^j = \mathrm{softmax}_j(W_p^j [x; s] + b_p^j), \quad s' = \sum_j p^j \odot \mathrm{op}^j(s, v)$$
+
+    Shapes: `input` (batch, input_size) or (input_size,); `hx` and the result (batch, hidden_size) or (hidden_size,).
+    With a recurrent controller `hx` and the result are pairs `(h, k)`, k of `controller_size`.
+
+    The options are those of `MuFuRU`.
+
+    >>> cell = MuFuRUCell(10, 20)
+    >>> cell(torch.randn(3, 10)).shape
+    torch.Size([3, 20])
+    """
+
+    dtype_error = RuntimeError  # as nn.GRUCell's
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        ops: Sequence[OpLike] = operations.PAPER,
+        reset: Reset = "before",
+        activation: Activation = "tanh",
+        controller_size: int | None = None,
+        reset_bias: float = 1.0,
+        op_bias: OpBias = None,
+        kernel: kernels.Choice = "auto",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, bias, ops, reset, activation, controller_size, reset_bias, op_bias, kernel
+        )  # fmt: skip
+        self._add_unit(self.unit, "", device, dtype)
+        if not bias:
+            self.register_parameter("bias_ih", None)
+            self.register_parameter("bias_hh", None)
+        self.reset_parameters()
+
+    if TYPE_CHECKING:  # nn.Module's __call__ says nothing of its arguments
+
+        def __call__(self, input: Tensor, hx: State | None = None) -> Any: ...
+
+    def forward(self, input: Tensor, hx: State | None = None) -> State:
+        if input.dim() not in (1, 2):
+            raise ValueError(f"MuFuRUCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
+        batched = input.dim() == 2
+        x = input if batched else input.unsqueeze(0)
+        self._check_input(x)
+        h, k = self._pair(hx)
+        s0 = self._state("hidden", h, x, self.hidden_size, batched)
+        k0 = None
+        if self.controller_size is not None:
+            k0 = self._state("controller", k, x, self.controller_size, batched)
+        result, steps = self._execute(Run(self.unit, self._weights(self.unit, ""), x, s0, k0))
+        if self._traces is not None and steps is not None:
+            layout = Sequences(x, x.size(0), 1, batch_first=False, batched=batched)
+            self._traces.append(Trace(self.unit.ops, layout, 1, (steps,)))
+        new_h = result.s_n if batched else result.s_n.squeeze(0)
+        if result.k_n is None:
+            return new_h
+        return new_h, result.k_n if batched else result.k_n.squeeze(0)
+
+    def _state(self, name: str, state: Tensor | None, x: Tensor, size: int, batched: bool) -> Tensor:
+        if state is None:
+            return x.new_zeros(x.size(0), size, dtype=self._first_weight.dtype)
+        if state.dim() not in (1, 2):
+            raise ValueError(f"MuFuRUCell: Expected {name} to be 1D or 2D, got {state.dim()}D instead")
+        expected = (x.size(0), size) if batched else (size,)
+        if state.shape != expected:
+            raise RuntimeError(
+                f"{name} state has inconsistent shape: got {list(state.shape)}, expected {list(expected)}"
+            )
+        self._check_state(state)
+        return state if batched else state.unsqueeze(0)

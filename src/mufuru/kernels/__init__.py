@@ -1,0 +1,39 @@
+"""Kernels take a unit through whole sequences. `execute` chooses one and runs it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mufuru.kernels.choice import Choice, check_choice, choose, use_kernel
+from mufuru.kernels.run import Masks, Result, Run
+from mufuru.kernels.segments import run_in_segments
+from mufuru.unit import Weights
+
+__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "use_kernel"]
+
+
+def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
+    """Run on the chosen kernel. Half-precision tensors are computed in float32 inside."""
+    dtype = run.x.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        return _result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
+    sequence = choose(run, kernel)
+    if checkpoint_every and torch.is_grad_enabled() and len(run.sizes()) > checkpoint_every:
+        return run_in_segments(run, checkpoint_every, sequence)
+    return sequence(run)
+
+
+def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if tensor is None else tensor.to(dtype)
+
+
+def _run_to(run: Run, dtype: torch.dtype) -> Run:
+    masks = Masks(_to(run.masks.state, dtype), _to(run.masks.zoneout, dtype), run.masks.allowed)
+    weights = Weights(run.weights.ih.to(dtype), run.weights.hh.to(dtype), *(_to(w, dtype) for w in run.weights[2:]))
+    return run._replace(weights=weights, x=run.x.to(dtype), s0=run.s0.to(dtype), k0=_to(run.k0, dtype), masks=masks)
+
+
+def _result_to(result: Result, dtype: torch.dtype) -> Result:
+    tail = (_to(tensor, dtype) for tensor in (result.k_n, result.p, result.v))
+    return Result(result.output.to(dtype), result.s_n.to(dtype), *tail)

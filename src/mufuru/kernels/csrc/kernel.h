@@ -1,0 +1,96 @@
+// The kernel of one instruction set; included by plain.cpp, avx2.cpp and avx512.cpp, which name it and its vector size.
+#pragma once
+#include "backward.h"
+#include "forward.h"
+
+namespace mufuru {
+namespace MUFURU_ARCH {
+
+// the fewest multiplications worth a thread of its own
+constexpr int64_t kWorthAThread = 100000;
+
+template <class T>
+int64_t workers(const Problem& problem, const Threads& threads, int64_t steps_rows) {
+  const Shape<T> at(problem);
+  uint32_t available = 1;
+  if (threads.num_threads) threads.num_threads(&available);
+  const int64_t worth = steps_rows * at.W * at.seen / kWorthAThread;
+  const int64_t most = least(least(available, problem.batch), worth);
+  return most < 1 ? 1 : most;
+}
+
+// run(worker, workers) on as many threads as there are workers
+template <class Run>
+void in_parallel(const Threads& threads, int64_t n, Run run) {
+  if (n == 1 || !threads.parallel_for) {
+    for (int64_t worker = 0; worker < n; ++worker) run(worker, n);
+    return;
+  }
+  struct Context {
+    Run& run;
+    int64_t n;
+  } context{run, n};
+  threads.parallel_for(
+      0, n, 1,
+      [](int64_t begin, int64_t end, void* p) {
+        auto& context = *static_cast<Context*>(p);
+        for (int64_t worker = begin; worker < end; ++worker) context.run(worker, context.n);
+      },
+      &context);
+}
+
+template <class T>
+void forward(const Problem& problem, const Threads& threads) {
+  const int64_t first = problem.reverse ? problem.steps - 1 : 0;
+  in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
+              [&](int64_t worker, int64_t n) { Forward<T>(problem, worker, n, first).run(); });
+}
+
+template <class T>
+void activate(const Problem& problem, const Threads& threads, int64_t step) {
+  in_parallel(threads, workers<T>(problem, threads, problem.batch),
+              [&](int64_t worker, int64_t n) { Forward<T>(problem, worker, n, step).activate(step, false); });
+}
+
+template <class T>
+void compose(const Problem& problem, const Threads&, int64_t step) {
+  Forward<T>(problem, 0, 1, step).compose_step(step);
+}
+
+template <class T>
+void backward(const Problem& problem, const Threads& threads) {
+  in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
+              [&](int64_t worker, int64_t n) { Backward<T>(problem, worker, n).run(); });
+}
+
+template <class T>
+int64_t packed_size(const Problem& problem, bool back) {
+  const Shape<T> at(problem);
+  return back ? at.back_size() : at.packed_size();
+}
+
+template <class T>
+void pack(const Problem& problem, bool back, void* to) {
+  back ? pack_backward<T>(problem, static_cast<T*>(to)) : pack_forward<T>(problem, static_cast<T*>(to));
+}
+
+template <class T>
+void function(int64_t which, int64_t n, const void* x, void* y) {
+  for (int64_t i = 0; i < n; i += Lanes<T>::n) {
+    const int64_t m = least(n - i, Lanes<T>::n);
+    const V<T> a = load(static_cast<const T*>(x) + i, m);
+    store(static_cast<T*>(y) + i, which == 0 ? exp<T>(a) : which == 1 ? tanh<T>(a) : sigmoid<T>(a), m);
+  }
+}
+
+template <class T>
+constexpr Kernel make() {
+  return {packed_size<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, function<T>};
+}
+
+}  // namespace MUFURU_ARCH
+
+extern const Kernel MUFURU_KERNELS[2];  // float, double
+const Kernel MUFURU_KERNELS[2] = {MUFURU_ARCH::make<float>(), MUFURU_ARCH::make<double>()};
+
+}  // namespace mufuru

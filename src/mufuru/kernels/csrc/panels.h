@@ -1,0 +1,110 @@
+// Matrix products with weights packed into panels: `width` columns side by side, one row of the depth after another.
+#pragma once
+#include "vec.h"
+
+namespace mufuru {
+namespace MUFURU_ARCH {
+
+template <class T>
+struct Panel {
+  static constexpr int64_t width = 2 * Lanes<T>::n;
+};
+template <class T>
+inline int64_t panels(int64_t columns) {
+  return (columns + Panel<T>::width - 1) / Panel<T>::width;
+}
+
+constexpr int64_t kRows = 6;  // rows of a tile: 6 x 2 accumulators leave room in 16 registers
+constexpr int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
+
+// R rows times P panels. The sum over the depth runs in one order, so a row's result does not depend on its company.
+template <class T, int R, int P>
+inline void tile(const T* const* rows, int64_t depth, const T* panel, T* out, int64_t out_panel) {
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  V<T> sum[R][P][2] = {};
+  const T* a[R];
+  for (int r = 0; r < R; ++r) a[r] = rows[r];
+  for (int64_t k = 0; k < depth; ++k, panel += width) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const T* at = panel + p * depth * width;
+      V<T> b0 = load(at), b1 = load(at + n);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        V<T> factor = splat<T>(a[r][k]);
+        sum[r][p][0] += factor * b0;
+        sum[r][p][1] += factor * b1;
+      }
+    }
+  }
+  for (int p = 0; p < P; ++p)
+    for (int r = 0; r < R; ++r) {
+      store(out + p * out_panel + r * width, sum[r][p][0]);
+      store(out + p * out_panel + r * width + n, sum[r][p][1]);
+    }
+}
+
+template <class T, int R>
+inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t count, T* out, int64_t out_panel) {
+  constexpr int P = panels_at_once(R);
+  const int64_t size = depth * Panel<T>::width;
+  for (; count >= P; count -= P, panel += P * size, out += P * out_panel)
+    tile<T, R, P>(rows, depth, panel, out, out_panel);
+  for (; count > 0; --count, panel += size, out += out_panel) tile<T, R, 1>(rows, depth, panel, out, out_panel);
+}
+
+// All rows times `count` panels into out[panel][row][width].
+template <class T>
+__attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t count, T* out) {
+  constexpr int64_t width = Panel<T>::width;
+  const int64_t out_panel = n_rows * width;
+  if (n_rows <= 0) return;
+  const int64_t blocks = (n_rows + kRows - 1) / kRows;
+  // several blocks of rows: panel by panel, so that the next block finds the panel in cache
+  const int64_t together = blocks > 1 ? 1 : count;
+  for (int64_t first = 0; first < count; first += together) {
+    const T* from = panel + first * depth * width;
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t begin = n_rows * block / blocks, end = n_rows * (block + 1) / blocks;
+      const T* const* a = rows + begin;
+      T* to = out + first * out_panel + begin * width;
+      switch (end - begin) {
+        case 1: strip<T, 1>(a, depth, from, together, to, out_panel); break;
+        case 2: strip<T, 2>(a, depth, from, together, to, out_panel); break;
+        case 3: strip<T, 3>(a, depth, from, together, to, out_panel); break;
+        case 4: strip<T, 4>(a, depth, from, together, to, out_panel); break;
+        case 5: strip<T, 5>(a, depth, from, together, to, out_panel); break;
+        default: strip<T, 6>(a, depth, from, together, to, out_panel); break;
+      }
+    }
+  }
+}
+
+// Rows of a weight matrix (row-major, `depth` long, `minus` subtracted where given) as columns of one panel.
+template <class T>
+inline void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to,
+                      int64_t to_width = Panel<T>::width) {
+  for (int64_t column = 0; column < columns; ++column) {
+    const T* from = weight + column * row_length;
+    const T* less = minus ? minus + column * row_length : nullptr;
+    for (int64_t k = 0; k < depth; ++k) to[k * to_width + column] = less ? from[k] - less[k] : from[k];
+  }
+  for (int64_t k = 0; k < depth; ++k)
+    for (int64_t column = columns; column < to_width; ++column) to[k * to_width + column] = 0;
+}
+
+// Columns of a weight matrix (row-major) as columns of one panel; the depth runs over the rows.
+template <class T>
+inline void pack_columns(const T* weight, const T* minus, int64_t row_length, int64_t rows, int64_t columns, T* to) {
+  constexpr int64_t width = Panel<T>::width;
+  for (int64_t k = 0; k < rows; ++k) {
+    const T* from = weight + k * row_length;
+    const T* less = minus ? minus + k * row_length : nullptr;
+    for (int64_t column = 0; column < columns; ++column)
+      to[k * width + column] = less ? from[column] - less[column] : from[column];
+    for (int64_t column = columns; column < width; ++column) to[k * width + column] = 0;
+  }
+}
+
+}  // namespace MUFURU_ARCH
+}  // namespace mufuru

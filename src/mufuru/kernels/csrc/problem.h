@@ -1,0 +1,68 @@
+// What Python hands over for one run of one unit; `kernels/native.py` mirrors this struct field by field.
+#pragma once
+#include <cstdint>
+
+namespace mufuru {
+
+constexpr int64_t kAbi = 1;
+constexpr int64_t kMaxOps = 32;
+// an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
+constexpr int64_t kCustom = 1000;
+
+enum Reset : int64_t { kNoReset = 0, kBefore = 1, kAfter = 2 };
+enum Activation : int64_t { kTanh = 0, kSigmoid = 1 };
+
+// Letters: T steps, B sequences, total rows of all steps, H hidden, K controller (0: none), L operations.
+// A row of gates is [feature H, reset H or none, L-1 logits of H each, or the controller K]: its width is W.
+// The last operation is the reference of the softmax: logits are relative to it, so it needs no product.
+struct Problem {
+  int64_t steps, batch, hidden, controller, ops, reset, activation, reverse, is_double;
+  const int64_t* offsets;  // T + 1: where the rows of each step begin
+  const int64_t* codes;    // L
+
+  const void *w_hh, *w_kk, *w_op;      // as the layer holds them: rows feature, reset, operations (or controller)
+  const void *packed, *packed_back;    // the same as panels, by mufuru_pack
+
+  const void* logit_bias;  // full controller: H, the reference's bias; recurrent controller: L * H; or null
+  const void* inner_bias;  // reset after: H, or null
+  const void *s0, *k0;     // B x H, B x K
+  const void *state_mask, *zoneout;  // B x H, total x H, or null
+  const uint8_t* allowed;            // B x L or null
+  const void *custom, *custom_ds, *custom_dv;  // operations x total x H
+
+  void* gates;   // total x W: in, products with the inputs; out, v, r and the weights p (or k)
+  void* probs;   // recurrent controller: total x (L-1) x H, out
+  void* inner;   // reset after: total x H, out: W_v s + b_v
+  void* output;  // total x H
+  void *s_n, *k_n;
+  void* p;       // total x L x H or null
+
+  const void *grad_output, *grad_s_n, *grad_k_n, *grad_p, *grad_v;  // null means zero
+  void* d_gates;  // total x W, the gradients of the pre-activations
+  void* d_probs;  // recurrent controller: total x (L-1) x H
+  void* d_inner;  // reset after: total x H
+  void *d_s0, *d_k0;
+};
+
+// LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)
+using Body = void (*)(int64_t, int64_t, void*);
+using ParallelFor = int32_t (*)(int64_t, int64_t, int64_t, Body, void*);
+using NumThreads = int32_t (*)(uint32_t*);
+
+struct Threads {
+  ParallelFor parallel_for = nullptr;
+  NumThreads num_threads = nullptr;
+};
+
+// The functions of one instruction set and one number type.
+struct Kernel {
+  int64_t (*packed_size)(const Problem&, bool back);
+  void (*pack)(const Problem&, bool back, void* to);
+  void (*forward)(const Problem&, const Threads&);
+  void (*activate)(const Problem&, const Threads&, int64_t step);  // gates of one step, for Python operations
+  void (*compose)(const Problem&, const Threads&, int64_t step);   // its new state, once their values are there
+  void (*backward)(const Problem&, const Threads&);
+  void (*function)(int64_t which, int64_t n, const void* x, void* y);  // exp, tanh, sigmoid: for tests
+};
+
+}  // namespace mufuru

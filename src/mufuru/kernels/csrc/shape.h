@@ -1,0 +1,129 @@
+// The problem with types: sizes, where things lie in a row of gates, and how the weights are packed.
+#pragma once
+#include "panels.h"
+#include "problem.h"
+
+namespace mufuru {
+namespace MUFURU_ARCH {
+
+template <class T>
+struct Shape {
+  const Problem& in;
+  int64_t H, K, L, logits;       // logits: all operations but the reference
+  int64_t r, rest, W;            // columns of gates: v at 0, r, then logits or k; W in all
+  int64_t seen;                  // what products see: the state and, with a controller, its last state
+  int64_t logit_depth;           // the operand of the logits: the state or the controller
+  int64_t first;                 // first column of d_gates that flows straight back to the state
+  bool before, after;
+
+  explicit Shape(const Problem& p)
+      : in(p), H(p.hidden), K(p.controller), L(p.ops), logits(p.ops - 1), before(p.reset == kBefore), after(p.reset == kAfter) {
+    r = H;
+    rest = p.reset == kNoReset ? H : 2 * H;
+    W = rest + (K ? K : logits * H);
+    seen = H + K;
+    logit_depth = K ? K : H;
+    first = before ? H : 0;
+  }
+
+  static constexpr int64_t width = Panel<T>::width;
+  int64_t chunks() const { return panels<T>(H); }
+
+  // packed for the forward pass: reset (if before), controller, then chunk by chunk feature, reset (if after), logits
+  int64_t packed_r() const { return 0; }
+  int64_t packed_k() const { return before ? chunks() * H * width : 0; }
+  int64_t packed_chunks() const { return packed_k() + (K ? panels<T>(K) * seen * width : 0); }
+  int64_t packed_chunk() const { return ((after ? 2 : 1) * H + logits * logit_depth) * width; }
+  int64_t packed_size() const { return packed_chunks() + chunks() * packed_chunk(); }
+  // and for the backward pass: feature (if before), everything else to the state, logits to controller, its own loop
+  int64_t back_state() const { return before ? chunks() * H * width : 0; }
+  int64_t back_logits() const { return back_state() + chunks() * (W - first) * width; }
+  int64_t back_k() const { return back_logits() + (K ? panels<T>(K) * logits * H * width : 0); }
+  int64_t back_size() const { return back_k() + (K ? panels<T>(K) * K * width : 0); }
+
+  const T* weights(const void* p) const { return static_cast<const T*>(p); }
+  int64_t rows_at(int64_t t) const { return in.offsets[t + 1] - in.offsets[t]; }
+  T* row(void* base, int64_t t, int64_t i, int64_t size) const { return static_cast<T*>(base) + (in.offsets[t] + i) * size; }
+  const T* row(const void* base, int64_t t, int64_t i, int64_t size) const {
+    return static_cast<const T*>(base) + (in.offsets[t] + i) * size;
+  }
+  // the row that step t of sequence i started from: of an earlier step, or an initial one
+  const T* before_row(const void* states, int64_t size, const void* initial, int64_t width_of_initial, int64_t t, int64_t i) const {
+    const int64_t earlier = in.reverse ? t + 1 : t - 1;
+    if (earlier < 0 || earlier >= in.steps || i >= rows_at(earlier)) return static_cast<const T*>(initial) + i * width_of_initial;
+    return row(states, earlier, i, size);
+  }
+  T* probs_row(int64_t t, int64_t i) const {
+    return K ? row(in.probs, t, i, logits * H) : row(in.gates, t, i, W) + rest;
+  }
+  const T* custom_row(const void* values, int64_t op, int64_t t, int64_t i) const {
+    return static_cast<const T*>(values) + ((in.codes[op] - kCustom) * in.offsets[in.steps] + in.offsets[t] + i) * H;
+  }
+};
+
+// The weights p that the forward pass kept; the last one is what is missing to 1.
+template <class T>
+inline void kept_weights(const Shape<T>& at, int64_t t, int64_t i, int64_t u, int64_t m, V<T>* p) {
+  const T* kept = at.probs_row(t, i) + u;
+  V<T> last = splat<T>(1);
+  for (int64_t j = 0; j < at.logits; ++j) last -= p[j] = load(kept + j * at.H, m);
+  const bool forbidden = at.in.allowed && !at.in.allowed[i * at.L + at.logits];
+  p[at.logits] = forbidden ? splat<T>(0) : last;
+}
+
+template <class T>
+void pack_forward(const Problem& problem, T* to) {
+  const Shape<T> at(problem);
+  const int64_t H = at.H, K = at.K, width = at.width;
+  const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk), *op = at.weights(problem.w_op);
+  const T* logits = K ? op : w + at.rest * H;
+  const T* reference = logits + at.logits * H * at.logit_depth;
+  for (int64_t c = 0; c < panels<T>(K); ++c) {
+    T* panel = to + at.packed_k() + c * at.seen * width;
+    const int64_t columns = least(K - c * width, width);
+    pack_rows<T>(w + (at.rest + c * width) * H, nullptr, H, H, columns, panel);
+    pack_rows<T>(kk + c * width * K, nullptr, K, K, columns, panel + H * width);
+  }
+  for (int64_t c = 0; c < at.chunks(); ++c) {
+    const int64_t u = c * width, columns = least(H - u, width);
+    if (at.before) pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, to + at.packed_r() + c * H * width);
+    T* panel = to + at.packed_chunks() + c * at.packed_chunk();
+    pack_rows<T>(w + u * H, nullptr, H, H, columns, panel);
+    panel += H * width;
+    if (at.after) {
+      pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, panel);
+      panel += H * width;
+    }
+    const int64_t depth = at.logit_depth;
+    for (int64_t j = 0; j < at.logits; ++j, panel += depth * width)
+      pack_rows<T>(logits + (j * H + u) * depth, reference + u * depth, depth, depth, columns, panel);
+  }
+}
+
+template <class T>
+void pack_backward(const Problem& problem, T* to) {
+  const Shape<T> at(problem);
+  const int64_t H = at.H, K = at.K, width = at.width;
+  const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk), *op = at.weights(problem.w_op);
+  for (int64_t c = 0; c < at.chunks(); ++c) {
+    const int64_t u = c * width, columns = least(H - u, width);
+    if (at.before) pack_columns<T>(w + u, nullptr, H, H, columns, to + c * H * width);
+    T* panel = to + at.back_state() + c * (at.W - at.first) * width;
+    const int64_t direct = (K ? at.W : at.rest) - at.first;
+    pack_columns<T>(w + at.first * H + u, nullptr, H, direct, columns, panel);
+    panel += direct * width;
+    const T *logits = w + at.rest * H + u, *reference = logits + at.logits * H * H;
+    for (int64_t j = 0; !K && j < at.logits; ++j, panel += H * width)
+      pack_columns<T>(logits + j * H * H, reference, H, H, columns, panel);
+  }
+  for (int64_t c = 0; c < panels<T>(K); ++c) {
+    const int64_t u = c * width, columns = least(K - u, width);
+    T* panel = to + at.back_logits() + c * at.logits * H * width;
+    for (int64_t j = 0; j < at.logits; ++j, panel += H * width)
+      pack_columns<T>(op + j * H * K + u, op + at.logits * H * K + u, K, H, columns, panel);
+    pack_columns<T>(kk + u, nullptr, K, K, columns, to + at.back_k() + c * K * width);
+  }
+}
+
+}  // namespace MUFURU_ARCH
+}  // namespace mufuru

@@ -1,0 +1,161 @@
+// Vectors of one instruction set, and exp, tanh and sigmoid on them.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <cstdlib>
+#include <limits>
+#include <type_traits>
+
+namespace mufuru {
+namespace MUFURU_ARCH {
+
+template <class T>
+struct Lanes {
+  static constexpr int64_t n = MUFURU_BYTES / sizeof(T);
+  using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  typedef T V __attribute__((vector_size(MUFURU_BYTES)));
+  typedef Int I __attribute__((vector_size(MUFURU_BYTES)));
+};
+template <class T>
+using V = typename Lanes<T>::V;
+template <class T>
+using I = typename Lanes<T>::I;
+
+template <class T>
+inline V<T> load(const T* from) {
+  V<T> x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+template <class T>
+inline void store(T* to, V<T> x) {
+  std::memcpy(to, &x, sizeof x);
+}
+// the first n lanes; the others read as 0 and are not written
+template <class T>
+inline V<T> load(const T* from, int64_t n) {
+  if (n >= Lanes<T>::n) return load(from);
+  V<T> x{};
+  std::memcpy(&x, from, n * sizeof(T));
+  return x;
+}
+template <class T>
+inline void store(T* to, V<T> x, int64_t n) {
+  if (n >= Lanes<T>::n) return store(to, x);
+  std::memcpy(to, &x, n * sizeof(T));
+}
+template <class T>
+inline V<T> splat(T x) {
+  return x - V<T>{};  // not 0 + x, which would turn -0 into 0 and so cost an addition
+}
+
+// Zeroed memory. A template of the standard library could be linked from another instruction set's object file; what
+// lives in this namespace cannot.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(int64_t n = 0) : data_(static_cast<T*>(std::calloc(n ? n : 1, sizeof(T)))) {
+    if (!data_) std::abort();  // a few rows: when these do not fit, nothing will
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { std::free(data_); }
+  T& operator[](int64_t i) { return data_[i]; }
+  const T& operator[](int64_t i) const { return data_[i]; }
+  T* data() { return data_; }
+  void swap(Buffer& other) {
+    T* mine = data_;
+    data_ = other.data_;
+    other.data_ = mine;
+  }
+
+ private:
+  T* data_;
+};
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+template <class T>
+struct Exp;
+template <>
+struct Exp<float> {
+  static constexpr int degree = 7, fraction = 5, mantissa = 23, bias = 127;
+  static constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, in the lowest bits
+  static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  static constexpr float lowest = -87.33654f, highest = 88.376f;
+};
+template <>
+struct Exp<double> {
+  static constexpr int degree = 13, fraction = 9, mantissa = 52, bias = 1023;
+  static constexpr double shift = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
+  static constexpr double lowest = -708.396418532264, highest = 709.436;
+};
+
+template <class T>
+constexpr T inverse_factorial(int k) {
+  T product = 1;
+  for (int i = 2; i <= k; ++i) product *= i;
+  return 1 / product;
+}
+
+// e^x for x <= 0: within 1 ulp from the lowest normal result up, 0 below; NaN goes through the sums and stays NaN.
+// x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its series
+template <class T>
+inline V<T> exp_falling(V<T> x) {
+  using E = Exp<T>;
+  const V<T> inside = x < E::lowest ? splat<T>(E::lowest) : x;
+  const V<T> shifted = inside * T(1.4426950408889634) + E::shift, n = shifted - E::shift;
+  const V<T> high = inside - n * E::ln2_high, r = high - n * E::ln2_low;  // the first difference is exact
+  const V<T> lost = (high - r) - n * E::ln2_low;
+  V<T> sum = splat<T>(inverse_factorial<T>(E::degree));
+#pragma GCC unroll 16
+  for (int k = E::degree - 1; k >= 2; --k) sum = sum * r + inverse_factorial<T>(k);
+  const V<T> expm1 = (r * r * sum + lost) + r;
+  const V<T> power = (V<T>)(((I<T>)shifted + E::bias) << E::mantissa);
+  return x < E::lowest ? splat<T>(0) : expm1 * power + power;
+}
+
+// the same for all x; inf above highest
+template <class T>
+inline V<T> exp(V<T> x) {
+  const V<T> y = exp_falling<T>(x > Exp<T>::highest ? splat<T>(Exp<T>::highest) : x);
+  return x > Exp<T>::highest ? splat<T>(std::numeric_limits<T>::infinity()) : y;
+}
+
+// x / (a + b) for a + b in [1, 2] and a the larger, with the rounding of the sum made good
+template <class T>
+inline V<T> over_sum(V<T> x, V<T> a, V<T> b) {
+  const V<T> sum = a + b, lost = b - (sum - a), ratio = x / sum;
+  const V<T> nearly_inverse = T(1.457) - T(0.5) * sum;  // within 5 % of 1 / sum, enough for a correction in the last bit
+  return ratio - ratio * (lost * nearly_inverse);
+}
+
+// with e = e^-|x|, 1 / (1 + e) or e / (1 + e)
+template <class T>
+inline V<T> sigmoid(V<T> x) {
+  const V<T> e = exp_falling<T>(x > T(0) ? -x : x);
+  return over_sum<T>(x > T(0) ? splat<T>(1) : e, splat<T>(1), e);
+}
+
+// near 0 Lambert's continued fraction x / (1 + z / (3 + z / (5 + ...))) with z = x^2, as x - x d / b, else
+// 1 - 2e / (1 + e) with e = e^(-2|x|); one division serves both
+template <class T>
+inline V<T> tanh(V<T> x) {
+  const I<T> sign = (I<T>)x & (I<T>)splat<T>(T(-0.0));
+  const V<T> size = (V<T>)((I<T>)x ^ sign), z = size * size;
+  V<T> d = z, d_before{}, b = z + T(3), b_before = splat<T>(1);
+#pragma GCC unroll 8
+  for (int level = 3; level <= Exp<T>::fraction; ++level) {
+    const V<T> d_next = d * T(2 * level - 1) + z * d_before, b_next = b * T(2 * level - 1) + z * b_before;
+    d_before = d, b_before = b, d = d_next, b = b_next;
+  }
+  const V<T> e = exp_falling<T>(size * T(-2));
+  const I<T> small = size < T(0.625);
+  const V<T> ratio = (small ? d : e + e) / (small ? b : T(1) + e);
+  const V<T> y = small ? size - size * ratio : T(1) - ratio;
+  return (V<T>)((I<T>)y | sign);
+}
+
+}  // namespace MUFURU_ARCH
+}  // namespace mufuru

@@ -1,0 +1,118 @@
+"""Operations written in Python, inside the native kernel: their values step by step, their derivatives all at once.
+
+That needs an operation to be element-wise, deterministic, and without parameters of its own; `obstacle` tries it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mufuru.kernels.problem import CUSTOM, Problem, native
+from mufuru.ops import Op
+from mufuru.ops import native as native_ops
+
+if TYPE_CHECKING:
+    from mufuru.kernels.native import Outputs
+
+_numbers: weakref.WeakKeyDictionary[Op, int] = weakref.WeakKeyDictionary()
+_by_number: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
+_obstacles: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
+
+
+def codes(ops: tuple[Op, ...]) -> tuple[int, ...]:
+    """The operations' codes: those of the native table, or numbers under which `forward` finds the callables."""
+    return tuple(op.native_code if op.native_code is not None else CUSTOM + _number(op) for op in ops)
+
+
+def _number(op: Op) -> int:
+    if op not in _numbers:
+        _numbers[op] = max(_by_number, default=-1) + 1
+        _by_number[_numbers[op]] = op
+    return _numbers[op]
+
+
+def obstacle(op: Op) -> str:
+    """Why the native kernel cannot run this operation; empty if it can."""
+    if op not in _obstacles:
+        _obstacles[op] = _try(op)
+    return _obstacles[op]
+
+
+def _try(op: Op) -> str:
+    s, v = (torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_() for seed in (1, 2))
+    with torch.enable_grad():
+        if op(s.detach(), v.detach()).requires_grad:
+            return f"operation {op.name!r} has parameters of its own, which the native kernel would not train"
+        value = op(s, v)
+    if not torch.equal(value, op(s, v)):
+        return f"operation {op.name!r} does not give the same value twice"
+    if not value.requires_grad:
+        return ""
+    for position in range(value.numel()):
+        for grad in torch.autograd.grad(value.flatten()[position], (s, v), retain_graph=True, allow_unused=True):
+            if grad is not None and grad.flatten().count_nonzero() > (grad.flatten()[position] != 0):
+                return f"operation {op.name!r} is not element-wise"
+    return ""
+
+
+def local_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
+    """The codes as the library takes them: Python operations numbered by their place in the value arrays."""
+    places = {code: CUSTOM + place for place, code in enumerate(code for code in codes if code >= CUSTOM)}
+    return tuple(places.get(code, code) for code in codes)
+
+
+def forward(
+    problem: Problem, codes: tuple[int, ...], s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None, reverse: bool,
+    k_column: int, out: Outputs,
+) -> None:  # fmt: skip
+    """Each step in three: gates in the library, values in Python, the new state in the library."""
+    ops = _callables(codes)
+    values = out.output.new_empty(len(ops), *out.output.shape)
+    problem.point({"custom": values})
+    sizes = [len(s0)] * (len(out.output) // max(len(s0), 1)) if batch_sizes is None else batch_sizes.tolist()
+    starts = [0, *accumulate(sizes)]
+    s = s0.clone()
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        rows, alive = slice(starts[t], starts[t] + sizes[t]), sizes[t]
+        native().mufuru_activate(problem.address, t)
+        v = out.gates[rows, : s.size(1)]
+        for place, op in enumerate(ops):
+            values[place, rows] = op(s[:alive], v)
+        native().mufuru_compose(problem.address, t)
+        s[:alive] = out.output[rows]
+        if k0 is not None:
+            k = out.gates[rows, k_column:]
+            k0 = torch.cat([k, k0[alive:]])
+    out.s_n.copy_(s)
+    if k0 is not None:
+        out.k_n.copy_(k0)
+
+
+def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> dict[str, Tensor]:
+    """Values and partial derivatives of the Python operations for all steps, in one batched call each."""
+    s, v = s.detach().requires_grad_(), v.detach().requires_grad_()
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for op in _callables(codes):
+        with torch.enable_grad():
+            value = op(s, v)
+            total = value.sum()
+        ds, dv = torch.autograd.grad(total, (s, v), allow_unused=True) if total.requires_grad else (None, None)
+        zero = torch.zeros_like(s)
+        found.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
+    names = ("custom", "custom_ds", "custom_dv")
+    return {name: torch.stack(parts) for name, parts in zip(names, zip(*found, strict=True), strict=True)}
+
+
+def _callables(codes: tuple[int, ...]) -> list[Op]:
+    return [_by_number[code - CUSTOM] for code in codes if code >= CUSTOM]
+
+
+def ops_of(codes: tuple[int, ...]) -> tuple[Op, ...]:
+    """The inverse of `codes`."""
+    built_in = {op.native_code: op for op in native_ops()}
+    return tuple(_by_number[code - CUSTOM] if code >= CUSTOM else built_in[code] for code in codes)

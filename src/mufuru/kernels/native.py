@@ -1,0 +1,301 @@
+"""The native kernel on tensors: `csrc/` does what is sequential; the large products, over all inputs and all weight
+gradients at once, are torch's.
+
+The softmax does not change when one logit is subtracted from all: the last operation is the reference, its weights are
+taken off the others' beforehand, and it needs no product of its own. Biases stay as they are, since one may be -inf.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mufuru.kernels import custom
+from mufuru.kernels.problem import CUSTOM, Problem, native
+from mufuru.kernels.run import previous_states
+
+NO_RESET, BEFORE, AFTER = 0, 1, 2
+RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
+ACTIVATIONS = {"tanh": 0, "sigmoid": 1}
+
+
+class Inputs(NamedTuple):
+    """All tensors that go in."""
+
+    x: Tensor
+    s0: Tensor
+    k0: Tensor | None
+    ih: Tensor
+    hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+    kk: Tensor | None
+    op: Tensor | None
+    bias_op: Tensor | None
+    batch_sizes: Tensor | None
+    state_mask: Tensor | None
+    zoneout: Tensor | None
+    allowed: Tensor | None
+
+
+class Options(NamedTuple):
+    """What is not a tensor."""
+
+    codes: tuple[int, ...]
+    reset: int
+    activation: int
+    reverse: bool
+    trace: bool
+
+
+class Outputs(NamedTuple):
+    """What comes out, and what the backward pass needs; a tensor without elements where there is nothing."""
+
+    output: Tensor
+    s_n: Tensor
+    k_n: Tensor
+    p: Tensor
+    v: Tensor
+    gates: Tensor
+    probs: Tensor
+    inner: Tensor
+
+
+class Gradients(NamedTuple):
+    """By the inputs of the same names; without elements where there is nothing."""
+
+    x: Tensor
+    s0: Tensor
+    k0: Tensor
+    ih: Tensor
+    hh: Tensor
+    bias_ih: Tensor
+    bias_hh: Tensor
+    kk: Tensor
+    op: Tensor
+    bias_op: Tensor
+
+
+class Shape(NamedTuple):
+    """Sizes of a run and where blocks lie in a row of its gates: features, reset, then logits or controller."""
+
+    total: int
+    batch: int
+    hidden: int
+    controller: int
+    ops: int
+    rest: int
+    """The column where the logits, or the controller, begin."""
+    width: int
+
+    @classmethod
+    def of(cls, inputs: Inputs, options: Options) -> Shape:
+        batch, hidden = inputs.s0.shape
+        controller = 0 if inputs.kk is None else inputs.kk.size(0)
+        rest = hidden if options.reset == NO_RESET else 2 * hidden
+        width = inputs.ih.size(0) - (0 if controller else hidden)
+        return cls(inputs.x.size(0), batch, hidden, controller, len(options.codes), rest, width)
+
+    def relative(self, weight: Tensor) -> Tensor:
+        """The rows of `weight` with the reference operation's taken off the other operations'."""
+        if self.controller:
+            return weight
+        kept = weight[: self.width].clone()
+        kept[self.rest :].view(self.ops - 1, *weight[self.width :].shape).sub_(weight[self.width :])
+        return kept
+
+    def absolute(self, grad: Tensor, first: int) -> Tensor:
+        """The inverse for gradients whose logits begin at row `first`: the reference gets minus what the others got."""
+        reference = grad[first:].view(self.ops - 1, self.hidden, *grad.shape[1:]).sum(0).neg_()
+        return torch.cat([grad, reference])
+
+
+class Prepared(NamedTuple):
+    """What follows from the weights alone."""
+
+    weight: Tensor
+    """(input, width): to multiply inputs with."""
+    bias: Tensor | None
+    logit_bias: Tensor | None
+    inner_bias: Tensor | None
+    packed: Tensor
+
+
+def prepare(at: Shape, inputs: Inputs, options: Options) -> Prepared:
+    bias = logit_bias = inner_bias = None
+    if inputs.bias_ih is not None and inputs.bias_hh is not None:
+        bias = inputs.bias_ih + inputs.bias_hh
+        if options.reset == AFTER:
+            bias[: at.hidden] = inputs.bias_ih[: at.hidden]
+            inner_bias = inputs.bias_hh[: at.hidden].contiguous()
+        logit_bias = inputs.bias_op if at.controller else bias[at.width :]
+        bias = bias[: at.width]
+    packed = _problem(at, inputs, options, 0, {}).packed(False, inputs.hh.dtype)
+    return Prepared(at.relative(inputs.ih).t(), bias, logit_bias, inner_bias, packed)
+
+
+def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None) -> Outputs:
+    """All steps, with what the backward pass will need."""
+    inputs = _contiguous(inputs)
+    at = Shape.of(inputs, options)
+    ready = prepare(at, inputs, options) if prepared is None else prepared
+    gates = torch.mm(inputs.x, ready.weight) if ready.bias is None else torch.addmm(ready.bias, inputs.x, ready.weight)
+    out = empty_outputs(at, inputs.s0, options, gates)
+    steps, offsets = _offsets(inputs.batch_sizes, at)
+    problem = _problem(at, inputs, options, steps, out._asdict())
+    problem.point({"offsets": offsets, "packed": ready.packed})
+    problem.point({"logit_bias": ready.logit_bias, "inner_bias": ready.inner_bias})
+    if max(options.codes) >= CUSTOM:
+        custom.forward(problem, options.codes, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, at.rest, out)
+    else:
+        native().mufuru_forward(problem.address)
+    if options.trace:
+        out.v.copy_(gates[:, : at.hidden])
+    return out
+
+
+def empty_outputs(at: Shape, like: Tensor, options: Options, gates: Tensor | None = None) -> Outputs:
+    """Memory for what comes out."""
+    traced = at.total if options.trace else 0
+    nothing = like.new_empty(0)
+    return Outputs(
+        output=like.new_empty(at.total, at.hidden),
+        s_n=like.new_empty(at.batch, at.hidden),
+        k_n=like.new_empty(at.batch, at.controller) if at.controller else nothing,
+        p=like.new_empty(traced, at.ops, at.hidden) if options.trace else nothing,
+        v=like.new_empty(traced, at.hidden) if options.trace else nothing,
+        gates=like.new_empty(at.total, at.width) if gates is None else gates,
+        probs=like.new_empty(at.total, (at.ops - 1) * at.hidden) if at.controller else nothing,
+        inner=like.new_empty(at.total, at.hidden) if options.reset == AFTER else nothing,
+    )
+
+
+def backward(
+    grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Outputs, needs_x: bool
+) -> Gradients:
+    """`grads` belong to output, s_n, k_n, p and v."""
+    inputs = _contiguous(inputs)
+    at = Shape.of(inputs, options)
+    d_gates = inputs.s0.new_empty(at.total, at.width)
+    d_probs, d_inner = torch.empty_like(saved.probs), torch.empty_like(saved.inner)
+    d_s0, d_k0 = torch.empty_like(saved.s_n), torch.empty_like(saved.k_n)
+    steps, offsets = _offsets(inputs.batch_sizes, at)
+    problem = _problem(at, inputs, options, steps, saved._asdict())
+    problem.point({"offsets": offsets, "packed_back": problem.packed(True, inputs.hh.dtype)})
+    problem.point({"d_gates": d_gates, "d_probs": d_probs, "d_inner": d_inner, "d_s0": d_s0, "d_k0": d_k0})
+    names = ("grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v")
+    problem.point({name: None if g is None else g.contiguous() for name, g in zip(names, grads, strict=True)})
+    states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
+    if max(options.codes) >= CUSTOM:
+        problem.point(custom.derivatives(options.codes, states, saved.gates[:, : at.hidden]))
+    native().mufuru_backward(problem.address)
+    d_bias, d_bias_hh = _bias_gradients(at, inputs, options, d_gates, d_inner)
+    return Gradients(
+        torch.mm(d_gates, at.relative(inputs.ih)) if needs_x else d_gates.new_empty(0),
+        d_s0,
+        d_k0,
+        _weight_gradient(at, torch.mm(d_gates.t(), inputs.x)),
+        _weight_gradient(at, _recurrent_gradient(at, inputs, options, saved, d_gates, d_inner, states)),
+        d_bias,
+        d_bias_hh,
+        *_controller_gradients(at, inputs, options, saved, d_gates, d_probs),
+    )
+
+
+def _weight_gradient(at: Shape, grad: Tensor) -> Tensor:
+    return grad if at.controller else at.absolute(grad, at.rest)
+
+
+def _recurrent_gradient(
+    at: Shape, inputs: Inputs, options: Options, saved: Outputs, d_gates: Tensor, d_inner: Tensor, states: Tensor
+) -> Tensor:
+    if inputs.state_mask is not None:
+        states = states * _by_row(inputs.state_mask, inputs.batch_sizes, at.total)
+    if options.reset == NO_RESET:
+        return torch.mm(d_gates.t(), states)
+    grad = d_gates.new_empty(at.width, at.hidden)
+    if options.reset == BEFORE:
+        reset = saved.gates[:, at.hidden : 2 * at.hidden]
+        torch.mm(d_gates[:, : at.hidden].t(), states * reset, out=grad[: at.hidden])
+    else:
+        torch.mm(d_inner.t(), states, out=grad[: at.hidden])
+    torch.mm(d_gates[:, at.hidden :].t(), states, out=grad[at.hidden :])
+    return grad
+
+
+def _bias_gradients(
+    at: Shape, inputs: Inputs, options: Options, d_gates: Tensor, d_inner: Tensor
+) -> tuple[Tensor, Tensor]:
+    if inputs.bias_ih is None:
+        return d_gates.new_empty(0), d_gates.new_empty(0)
+    d_bias = _weight_gradient(at, d_gates.sum(0))
+    if options.reset == AFTER:
+        return d_bias, torch.cat([d_inner.sum(0), d_bias[at.hidden :]])
+    return d_bias, d_bias.clone()
+
+
+def _controller_gradients(
+    at: Shape, inputs: Inputs, options: Options, saved: Outputs, d_gates: Tensor, d_probs: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    nothing = d_gates.new_empty(0)
+    if inputs.k0 is None:
+        return nothing, nothing, nothing
+    k = saved.gates[:, at.rest :]
+    k_before = previous_states(k, inputs.k0, inputs.batch_sizes, options.reverse)
+    d_kk = torch.mm(d_gates[:, at.rest :].t(), k_before)
+    d_op = at.absolute(torch.mm(d_probs.t(), k), 0)
+    return d_kk, d_op, nothing if inputs.bias_op is None else at.absolute(d_probs.sum(0), 0)
+
+
+def _problem(
+    at: Shape, inputs: Inputs, options: Options, steps: int, tensors: dict[str, Tensor | None]
+) -> Problem:  # fmt: skip
+    sizes = (
+        steps, at.batch, at.hidden, at.controller, at.ops,
+        options.reset, options.activation, options.reverse, inputs.hh.dtype == torch.float64,
+    )  # fmt: skip
+    tensors.pop("v", None)
+    tensors |= {
+        "codes": _codes(custom.local_codes(options.codes)),
+        "w_hh": inputs.hh,
+        "w_kk": inputs.kk,
+        "w_op": inputs.op,
+    }
+    tensors |= {"s0": inputs.s0, "k0": inputs.k0, "state_mask": inputs.state_mask}
+    tensors |= {"zoneout": inputs.zoneout, "allowed": inputs.allowed}
+    return Problem(sizes, tensors)
+
+
+def _contiguous(inputs: Inputs) -> Inputs:
+    rest: Any = (tensor if tensor is None else tensor.contiguous() for tensor in inputs[1:])
+    return Inputs(inputs.x, *rest)
+
+
+@lru_cache(maxsize=64)
+def _codes(codes: tuple[int, ...]) -> Tensor:
+    return torch.tensor(codes)
+
+
+def _offsets(batch_sizes: Tensor | None, at: Shape) -> tuple[int, Tensor]:
+    """The number of steps, and where the rows of each begin."""
+    if batch_sizes is None:
+        return (at.total // at.batch if at.batch else 0), _even_offsets(at.total, at.batch)
+    offsets = torch.zeros(len(batch_sizes) + 1, dtype=torch.int64)
+    torch.cumsum(batch_sizes, 0, out=offsets[1:])
+    return len(batch_sizes), offsets
+
+
+@lru_cache(maxsize=64)
+def _even_offsets(total: int, batch: int) -> Tensor:
+    return torch.arange(0, total + 1, batch) if batch else torch.zeros(1, dtype=torch.int64)
+
+
+def _by_row(per_sequence: Tensor, batch_sizes: Tensor | None, total: int) -> Tensor:
+    """(batch, n) repeated for every step that a sequence has: (total, n)."""
+    if batch_sizes is None:
+        return per_sequence.repeat(total // per_sequence.size(0), 1) if total else per_sequence[:0]
+    sequences = torch.arange(per_sequence.size(0)).expand(len(batch_sizes), -1)
+    return per_sequence[sequences[sequences < batch_sizes.unsqueeze(1)]]

@@ -1,0 +1,272 @@
+"""The native kernel as torch operators, `mufuru::forward` and `mufuru::backward`: shapes for tracing, and gradients.
+
+In plain eager mode the dispatcher is left out: `_Native`, an autograd function, calls the same two functions directly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mufuru.kernels import custom, inference, native, reference
+from mufuru.kernels.native import Gradients, Inputs, Options, Outputs
+from mufuru.kernels.run import Masks, Result, Run
+from mufuru.unit import Unit, Weights
+
+N_WEIGHTS = Inputs._fields.index("bias_op") + 1
+"""Of the inputs, so many have gradients."""
+N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Outputs._fields)
+_INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
+_OPTIONS = "int[] codes, int reset, int activation, bool reverse, bool trace"
+_GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
+_SAVED = ", ".join(f"Tensor saved_{name}" for name in Outputs._fields)
+
+_library = torch.library.Library("mufuru", "DEF")
+_library.define(f"forward({_INPUTS}, {_OPTIONS}) -> ({', '.join(['Tensor'] * N_SAVED)})")
+_library.define(
+    f"backward({_GRADS}, {_INPUTS}, {_OPTIONS}, {_SAVED}, bool needs_x)"
+    f" -> ({', '.join(['Tensor'] * len(Gradients._fields))})"
+)
+
+
+def sequence(run: Run) -> Result:
+    """`reference.sequence`, natively."""
+    unit, masks = run.unit, run.masks
+    inputs = Inputs(
+        run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed
+    )  # fmt: skip
+    options = Options(
+        custom.codes(unit.ops), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation], run.reverse, run.trace
+    )  # fmt: skip
+    if torch._C._are_functorch_transforms_active():
+        out = _apply(_Transformable, options, *inputs)
+    elif not _plain(inputs):
+        out = torch.ops.mufuru.forward(*inputs, *options)
+    elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs[:N_WEIGHTS]):
+        out = _apply(_Native, options, *inputs)
+    else:
+        return inference.sequence(inputs, options)
+    output, s_n, k_n, p, v = out[:5]
+    return Result(output, s_n, None if run.k0 is None else k_n, *((p, v) if run.trace else ()))
+
+
+def _plain(inputs: Inputs) -> bool:
+    """Whether these are ordinary tensors in eager mode, with no tracing and no fake tensors."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(tensor is None or type(tensor) in (Tensor, nn.Parameter) for tensor in inputs)
+
+
+class _Native(torch.autograd.Function):
+    """For eager mode: the shortest way."""
+
+    @staticmethod
+    def forward(ctx: Any, options: Options, *inputs: Any) -> tuple[Tensor, ...]:
+        out = tuple(native.forward(Inputs(*inputs), options))
+        _keep(ctx, (options, *inputs), out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _run_backward(ctx, grads)
+
+
+class _Transformable(torch.autograd.Function):
+    """For function transforms, which want to see the context set up apart."""
+
+    @staticmethod
+    def forward(options: Options, *inputs: Any) -> tuple[Tensor, ...]:
+        return tuple(native.forward(Inputs(*inputs), options))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _keep(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _run_backward(ctx, grads)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return _one_by_one(_Transformable, info.batch_size, in_dims, args)
+
+
+class _Backward(torch.autograd.Function):
+    """The gradient as a function of its own, with second derivatives by the reference kernel."""
+
+    @staticmethod
+    def forward(options: Options, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:
+        a, b = N_GRADS, N_GRADS + N_INPUTS
+        return tuple(native.backward(tensors[:a], Inputs(*tensors[a:b]), options, Outputs(*tensors[b:]), needs_x))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[2 : 2 + N_GRADS + N_INPUTS])
+        ctx.options = inputs[0]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, None, *_second_derivatives(ctx.options, ctx.saved_tensors, grads), *[None] * N_SAVED
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return _one_by_one(_Backward, info.batch_size, in_dims, args)
+
+
+def _apply(function: Any, *args: Any) -> Any:
+    return function.apply(*args)  # torch's own is without types
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], out: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[1:], *out)
+    ctx.options = inputs[0]
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*out[N_GRADS:])
+
+
+def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    inputs, outputs, needs = Inputs(*saved[:N_INPUTS]), Outputs(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
+    if torch.is_grad_enabled():
+        result = _apply(_Backward, ctx.options, needs[0], *grads[:N_GRADS], *inputs, *outputs)
+    else:
+        result = native.backward(grads[:N_GRADS], inputs, ctx.options, outputs, needs[0])
+    return None, *_needed(result, inputs, needs)
+
+
+def _one_by_one(function: Any, size: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:
+    """Map over a dimension by running the function for each of its entries."""
+    rows = [
+        function.apply(*(arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims, strict=True)))
+        for i in range(size)
+    ]
+    return tuple(torch.stack(parts) for parts in zip(*rows, strict=True)), (0,) * len(rows[0])
+
+
+def _needed(result: tuple[Tensor, ...], inputs: Inputs, needs: tuple[bool, ...]) -> list[Tensor | None]:
+    grads = [
+        grad if need and tensor is not None else None
+        for grad, tensor, need in zip(result, inputs, needs, strict=False)
+    ]  # fmt: skip
+    return [*grads, *[None] * (N_INPUTS - len(grads))]
+
+
+def _forward(*args: Any) -> tuple[Tensor, ...]:
+    return tuple(native.forward(Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])))
+
+
+def _backward(*args: Any) -> tuple[Tensor, ...]:
+    return tuple(native.backward(*_split(args)))
+
+
+def _options(args: tuple[Any, ...]) -> Options:
+    return Options(tuple(args[0]), *args[1:])
+
+
+def _split(args: tuple[Any, ...]) -> tuple[tuple[Tensor | None, ...], Inputs, Options, Outputs, bool]:
+    """The arguments of `mufuru::backward`."""
+    a, b, c = N_GRADS, N_GRADS + N_INPUTS, N_GRADS + N_INPUTS + N_OPTIONS
+    return args[:a], Inputs(*args[a:b]), _options(args[b:c]), Outputs(*args[c : c + N_SAVED]), args[-1]
+
+
+_library.impl("forward", _forward, "CPU")
+_library.impl("backward", _backward, "CPU")
+
+
+def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
+    inputs, options = Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])
+    return tuple(native.empty_outputs(native.Shape.of(inputs, options), inputs.s0, options))
+
+
+def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
+    _, inputs, _, saved, needs_x = _split(args)
+    nothing = inputs.s0.new_empty(0)
+    like = [inputs.x if needs_x else nothing, saved.s_n, saved.k_n]
+    like += [nothing if weight is None else weight for weight in inputs[3:10]]
+    return tuple(torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like)
+
+
+torch.library.register_fake("mufuru::forward", _forward_fake, lib=_library)
+torch.library.register_fake("mufuru::backward", _backward_fake, lib=_library)
+
+
+def _setup_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:N_INPUTS], *output)
+    ctx.options = inputs[N_INPUTS:]
+
+
+def _differentiate_forward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    inputs, outputs = Inputs(*saved[:N_INPUTS]), saved[N_INPUTS:]
+    needs = ctx.needs_input_grad
+    result = torch.ops.mufuru.backward(*grads[:N_GRADS], *inputs, *ctx.options, *outputs, needs[0])
+    return *_needed(result, inputs, needs), *[None] * N_OPTIONS
+
+
+torch.library.register_autograd("mufuru::forward", _differentiate_forward, setup_context=_setup_forward, lib=_library)
+
+
+def _setup_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    grads, tensors, options, _, _ = _split(inputs)
+    ctx.save_for_backward(*grads, *tensors)
+    ctx.options = options
+
+
+def _differentiate_backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    second = _second_derivatives(ctx.options, ctx.saved_tensors, grads)
+    return *second, *[None] * (N_OPTIONS + N_SAVED + 1)
+
+
+torch.library.register_autograd(
+    "mufuru::backward", _differentiate_backward, setup_context=_setup_backward, lib=_library
+)  # fmt: skip
+
+
+def _second_derivatives(
+    options: Options, saved: tuple[Tensor | None, ...], grads: tuple[Tensor | None, ...]
+) -> list[Tensor | None]:
+    """The gradient of <grads, vector-Jacobian product> by the cotangents and the inputs, by the reference kernel."""
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        leaves = [t if t is None or not t.is_floating_point() else _leaf(t, differentiable) for t in saved]
+        cotangents, inputs = leaves[:N_GRADS], Inputs(*leaves[N_GRADS:])  # type: ignore[arg-type]
+        result = reference.sequence(run_of(inputs, options))
+        outputs = (result.output, result.s_n, result.k_n, result.p, result.v)
+        pairs = [(out, c) for out, c in zip(outputs, cotangents, strict=True) if out is not None and c is not None]
+        products = _gradients(pairs, list(inputs[:N_WEIGHTS]), create_graph=True)
+        pairs = [(p, g) for p, g in zip(products, grads, strict=True) if p is not None and g is not None]
+        pairs = [(p, g) for p, g in pairs if p.requires_grad]
+        second = _gradients(pairs, leaves[: N_GRADS + N_WEIGHTS], create_graph=differentiable)
+    return [*second, *[None] * (N_INPUTS - N_WEIGHTS)]
+
+
+def _leaf(tensor: Tensor, differentiable: bool) -> Tensor:
+    """The tensor as a variable of its own; still part of the graph when third derivatives are wanted."""
+    return tensor.view_as(tensor) if differentiable and tensor.requires_grad else tensor.detach().requires_grad_()
+
+
+def _gradients(
+    pairs: list[tuple[Tensor, Tensor]], inputs: list[Tensor | None], create_graph: bool
+) -> list[Tensor | None]:
+    """Of all outputs with their cotangents, by those inputs that are there."""
+    present = [tensor for tensor in inputs if tensor is not None]
+    if not pairs:
+        return [None] * len(inputs)
+    outputs, cotangents = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outputs, present, cotangents, create_graph=create_graph, allow_unused=True))
+    return [None if tensor is None else next(found) for tensor in inputs]
+
+
+def run_of(inputs: Inputs, options: Options) -> Run:
+    """The run that these arguments describe."""
+    reset: Any = {code: name for name, code in native.RESETS.items()}[options.reset]
+    activation: Any = {code: name for name, code in native.ACTIVATIONS.items()}[options.activation]
+    controller = None if inputs.kk is None else inputs.kk.size(0)
+    sizes = (inputs.x.size(1), inputs.s0.size(1))
+    unit = Unit(*sizes, custom.ops_of(options.codes), reset, activation, controller, inputs.bias_ih is not None)
+    masks = Masks(inputs.state_mask, inputs.zoneout, inputs.allowed)
+    weights = Weights(*inputs[3:10])
+    return Run(unit, weights, inputs.x, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, masks, True)

@@ -1,0 +1,81 @@
+r"""The paper's equations, step by step, in plain PyTorch: the kernel all others are compared with."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from mufuru.kernels.run import Masks, Result, Run
+from mufuru.unit import Unit, Weights
+
+
+def sequence(run: Run) -> Result:
+    """Take the unit through all steps. The products with the inputs do not depend on the state: all at once."""
+    from_x = linear(run.x, run.weights.ih, run.weights.bias_ih)
+    s, k = run.s0, run.k0
+    sizes = run.sizes()
+    starts = [0, *accumulate(sizes)]
+    steps: list[tuple[Tensor, ...]] = [()] * len(sizes)
+    for t in reversed(range(len(sizes))) if run.reverse else range(len(sizes)):
+        alive, rows = sizes[t], slice(starts[t], starts[t] + sizes[t])
+        masks = _rows(run.masks, alive, rows)
+        new_s, new_k, p, v = step(
+            run.unit, run.weights, from_x[rows], s[:alive], None if k is None else k[:alive], masks
+        )
+        steps[t] = (new_s, p, v)
+        s = torch.cat([new_s, s[alive:]])
+        k = None if k is None or new_k is None else torch.cat([new_k, k[alive:]])
+    if not steps:
+        return _empty(run, from_x)
+    output, p, v = (torch.cat(parts) for parts in zip(*steps, strict=True))
+    return Result(output, s, k, *((p, v) if run.trace else ()))
+
+
+def step(
+    unit: Unit, weights: Weights, from_x: Tensor, s: Tensor, k: Tensor | None, masks: Masks
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """One step: new state, new controller state, operation weights p and features v."""
+    x_v, x_r, x_k = unit.split(from_x, dim=-1)
+    w_v, w_r, w_k = unit.split(weights.hh)
+    b_v, b_r, b_k = (None, None, None) if weights.bias_hh is None else unit.split(weights.bias_hh)
+    seen = s if masks.state is None else s * masks.state
+
+    if unit.reset is None:
+        from_s = linear(seen, w_v, b_v)
+    else:
+        r = torch.sigmoid(x_r + linear(seen, w_r, b_r))
+        from_s = linear(r * seen, w_v, b_v) if unit.reset == "before" else r * linear(seen, w_v, b_v)
+    v = torch.tanh(x_v + from_s) if unit.activation == "tanh" else torch.sigmoid(x_v + from_s)
+
+    logits = x_k + linear(seen, w_k, b_k)
+    if k is not None and weights.kk is not None and weights.op is not None:
+        k = torch.relu(logits + linear(k, weights.kk))
+        logits = linear(k, weights.op, weights.bias_op)
+    logits = logits.unflatten(-1, (len(unit.ops), unit.hidden_size))
+    if masks.allowed is not None:
+        logits = logits.masked_fill(~masks.allowed.unsqueeze(-1), -torch.inf)
+    p = logits.softmax(-2)
+
+    composed = torch.stack([op(s, v) for op in unit.ops], -2)
+    new_s = (p * composed).sum(-2)
+    if masks.zoneout is not None:
+        new_s = masks.zoneout * s + (1 - masks.zoneout) * new_s
+    return new_s, k, p, v
+
+
+def _rows(masks: Masks, alive: int, rows: slice) -> Masks:
+    """The masks of one step: those of the sequences still alive."""
+    state = None if masks.state is None else masks.state[:alive]
+    zoneout = None if masks.zoneout is None else masks.zoneout[rows]
+    allowed = None if masks.allowed is None else masks.allowed[:alive]
+    return Masks(state, zoneout, allowed)
+
+
+def _empty(run: Run, from_x: Tensor) -> Result:
+    """Sequences without a step: the initial state is the final one, and the output, though empty, has a gradient."""
+    output = from_x[:, : run.unit.hidden_size]
+    p = output.unsqueeze(1).expand(-1, len(run.unit.ops), -1)
+    return Result(output, run.s0, run.k0, *((p, output) if run.trace else ()))

@@ -1,0 +1,91 @@
+"""What goes into a kernel and what comes out: the one signature that all kernels share.
+
+A kernel takes one unit through whole sequences. They come packed, as in `PackedSequence`: the rows of step 0, then of
+step 1, and so on, longest sequence first, so that step t has the first `batch_sizes[t]` sequences and no padding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mufuru.unit import Unit, Weights
+
+
+class Masks(NamedTuple):
+    """What training noise and interventions do to a run; drawn outside, so that every kernel sees the same."""
+
+    state: Tensor | None = None
+    """(batch, hidden): factor on the state wherever it enters a matrix product."""
+    zoneout: Tensor | None = None
+    """(total, hidden): the share of the old state that survives the step."""
+    allowed: Tensor | None = None
+    """(batch, operations), bool: `False` gives the operation weight 0 and renormalises the others."""
+
+
+NO_MASKS = Masks()
+
+
+class Run(NamedTuple):
+    """One unit, its weights and its input sequences."""
+
+    unit: Unit
+    weights: Weights
+    x: Tensor
+    """(total, input): the packed inputs."""
+    s0: Tensor
+    """(batch, hidden); sequences beyond `batch_sizes[0]` are empty and keep this state."""
+    k0: Tensor | None = None
+    """(batch, controller)"""
+    batch_sizes: Tensor | None = None
+    """(steps,), int64 on CPU, never growing; `None` if all sequences have the same length."""
+    reverse: bool = False
+    masks: Masks = NO_MASKS
+    trace: bool = False
+    """Also return operation weights and features."""
+
+    def sizes(self) -> list[int]:
+        """Sequences alive at each step."""
+        if self.batch_sizes is not None:
+            sizes: list[int] = self.batch_sizes.tolist()
+            return sizes
+        batch = self.s0.size(0)
+        return [batch] * (self.x.size(0) // batch) if batch else []
+
+
+class Result(NamedTuple):
+    output: Tensor
+    """(total, hidden): the state after every step, packed as the input."""
+    s_n: Tensor
+    """(batch, hidden): the state at each sequence's end."""
+    k_n: Tensor | None = None
+    p: Tensor | None = None
+    """(total, operations, hidden): operation weights, if a trace was asked for."""
+    v: Tensor | None = None
+    """(total, hidden): features, if a trace was asked for."""
+
+
+def previous_states(states: Tensor, initial: Tensor, batch_sizes: Tensor | None, reverse: bool) -> Tensor:
+    """(total, size): the state that every step started from, packed as the states after every step."""
+    if not states.size(0):
+        return states
+    if batch_sizes is None:
+        batch = initial.size(0)
+        return torch.cat([states[batch:], initial]) if reverse else torch.cat([initial, states[:-batch]])
+    return torch.cat([states, initial]).index_select(
+        0, _rows_before(batch_sizes, initial.size(0), reverse).to(states.device)
+    )
+
+
+def _rows_before(batch_sizes: Tensor, batch: int, reverse: bool) -> Tensor:
+    """For every packed row, the row of the same sequence one step before; the initial states follow the last row."""
+    ends = batch_sizes.cumsum(0)
+    starts, total = ends - batch_sizes, int(ends[-1])
+    step = torch.repeat_interleave(batch_sizes)
+    sequence = torch.arange(total) - starts[step]
+    before = step + (1 if reverse else -1)
+    inside = before.clamp(0, len(batch_sizes) - 1)
+    known = (before == inside) & (sequence < batch_sizes[inside])
+    return torch.where(known, starts[inside] + sequence, total + sequence)

@@ -1,0 +1,243 @@
+"""`MuFuRU`: layers, directions, padded and packed sequences, as `torch.nn.GRU`."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+from torch.nn.utils.rnn import PackedSequence
+
+from mufuru import bridge, kernels, sequences
+from mufuru import ops as operations
+from mufuru.kernels import Run, inference
+from mufuru.noise import Noise, check_probability
+from mufuru.ops import OpLike
+from mufuru.recurrent import Device, Recurrent, State
+from mufuru.sequences import Lengths, Sequences
+from mufuru.trace import Steps, Trace, tracing
+from mufuru.unit import Activation, OpBias, Reset
+
+
+class MuFuRU(Recurrent):
+    r"""A multi-layer recurrent network of Multi-Function Recurrent Units; use it where you use `torch.nn.GRU`.
+
+    $$r_t = \sigma(W_r [x_t; s_{t-1}] + b_r), \quad v_t = \tanh(W_v [x_t; r_t \odot s_{t-1}] + b_v)$$
+    $$p_t^j = \mathrm{softmax}_j(W_p^j [x_t; s_{t-1}] + b_p^j), \quad
+      s_t = \sum_j p_t^j \odot \mathrm{op}^j(s_{t-1}, v_t)$$
+
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as for `torch.nn.GRU`.
+        ops: names of operations, or callables `(s, v) -> tensor`. Default: the paper's seven.
+        reset: where the reset gate acts: `"before"` the recurrent product (the paper), `"after"` it (as
+            `torch.nn.GRU`), or `None` for no reset gate.
+        activation: of the features: `"tanh"` (the paper) or `"sigmoid"` (the authors' code).
+        controller_size: size of a recurrent controller that chooses the operations; `None` (the paper) lets input and
+            state choose. With a controller the state is a pair `(h, k)`, as an LSTM's is.
+        reset_bias: first value of the reset gate's bias.
+        op_bias: first bias of the operations' logits, by name or in order. Default: 2 for keep, 0 for the others.
+        learn_initial_state: train the state that sequences start from when no `hx` is given.
+        input_dropout, state_dropout: variational dropout, one mask per sequence, of inputs and of states.
+        zoneout: probability of a unit keeping its state in a step.
+        weight_dropout: dropout of the recurrent weights.
+        op_dropout: dropout of whole operations, per sequence.
+        kernel: `"auto"`, `"native"` or `"reference"`.
+        checkpoint_every: keep activations of this many steps at a time and recompute the others in the backward pass.
+
+    Shapes: `input` (steps, batch, input_size), with `batch_first` (batch, steps, input_size), (steps, input_size) for
+    one sequence, or a `PackedSequence`; `hx` (num_layers * directions, batch, hidden_size). Returns `output`
+    (steps, batch, directions * hidden_size) and `h_n`, shaped as `hx`. With `lengths=` a padded batch is read to each
+    sequence's own end; outputs past it are zero.
+
+    >>> rnn = MuFuRU(10, 20, num_layers=2)
+    >>> output, h_n = rnn(torch.randn(5, 3, 10))
+    >>> output.shape, h_n.shape
+    (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        ops: Sequence[OpLike] = operations.PAPER,
+        reset: Reset = "before",
+        activation: Activation = "tanh",
+        controller_size: int | None = None,
+        reset_bias: float = 1.0,
+        op_bias: OpBias = None,
+        learn_initial_state: bool = False,
+        input_dropout: float = 0.0,
+        state_dropout: float = 0.0,
+        zoneout: float = 0.0,
+        weight_dropout: float = 0.0,
+        op_dropout: float = 0.0,
+        kernel: kernels.Choice = "auto",
+        checkpoint_every: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, bias, ops, reset, activation, controller_size, reset_bias, op_bias, kernel
+        )  # fmt: skip
+        _check_arguments(num_layers, batch_first, dropout, checkpoint_every)
+        self.num_layers, self.batch_first, self.dropout = num_layers, batch_first, float(dropout)
+        self.bidirectional, self.learn_initial_state = bidirectional, learn_initial_state
+        self.input_dropout, self.state_dropout, self.zoneout = input_dropout, state_dropout, zoneout
+        self.weight_dropout, self.op_dropout = weight_dropout, op_dropout
+        self.checkpoint_every = checkpoint_every
+        self._noise = Noise(input_dropout, state_dropout, zoneout, weight_dropout, op_dropout)
+        for layer in range(num_layers):
+            size = input_size if layer == 0 else self.num_directions * hidden_size
+            for suffix in ("", "_reverse")[: self.num_directions]:
+                self._add_unit(replace(self.unit, input_size=size), f"_l{layer}{suffix}", device, dtype)
+        if learn_initial_state:
+            for name, size in self._state_sizes.items():
+                self.register_parameter(
+                    name, nn.Parameter(torch.empty(len(self._units), size, device=device, dtype=dtype))
+                )
+        self.reset_parameters()
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """The parameters by layer and direction, as `nn.GRU` lists them."""
+        return [[getattr(self, stem + suffix) for stem in unit.shapes()] for unit, suffix in self._units]
+
+    def flatten_parameters(self) -> None:
+        """For programs that call it on `nn.GRU`. Also drops packed copies of the weights that inference keeps."""
+        inference.forget(list(self.parameters()))
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        super().reset_parameters()
+        if self.learn_initial_state:
+            for name in self._state_sizes:
+                nn.init.zeros_(getattr(self, name))
+
+    if TYPE_CHECKING:  # nn.Module's __call__ says nothing of its arguments
+
+        def __call__(self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None) -> Any: ...
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None
+    ) -> tuple[Tensor | PackedSequence, State]:
+        batch = sequences.from_input(input, lengths, self.batch_first)
+        self._check_input(batch.data)
+        s0, k0 = self._initial_state(hx, batch)
+        x = batch.data
+        s_n: list[Tensor] = []
+        k_n: list[Tensor] = []
+        traced: list[Steps] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                x = drop(x, self.dropout, self.training)
+            mask = self._noise.input_mask(x, batch.batch, batch.batch_sizes) if self.training else None
+            x = x if mask is None else x * mask
+            outputs: list[Tensor] = []
+            for direction in range(self.num_directions):
+                index = layer * self.num_directions + direction
+                run = self._direction(index, x, s0[index], None if k0 is None else k0[index], batch.batch_sizes)
+                result, steps = self._execute(run, self.checkpoint_every)
+                outputs.append(result.output)
+                s_n.append(result.s_n)
+                k_n += [] if result.k_n is None else [result.k_n]
+                traced += [] if steps is None else [steps]
+            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        if self._traces is not None:
+            self._traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
+        return batch.like_input(x), self._final_state(s_n, k_n, batch)
+
+    def trace(self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None) -> Trace:
+        """Run forward and return which operation was used where, in place of the output."""
+        with tracing(self) as traces:
+            self(input, hx, lengths)
+        return traces[""][-1]
+
+    @classmethod
+    def from_gru(cls, gru: nn.GRU, *, added_bias: float = -5.0, **options: Any) -> MuFuRU:
+        """A layer that computes what `gru` computes, by its weights.
+
+        With `ops=` beyond keep and replace, a warm start: the further operations begin with the logit `added_bias`,
+        that is at most `exp(added_bias)` of replace's weight, and training takes it from there.
+        """
+        return bridge.from_gru(cls, gru, added_bias, options)
+
+    def to_gru(self) -> nn.GRU:
+        """The `nn.GRU` that computes what this layer computes: for operations keep and replace, reset `"after"`."""
+        return bridge.to_gru(self)
+
+    @property
+    def _state_sizes(self) -> dict[str, int]:
+        sizes = {"h_0": self.hidden_size}
+        return sizes if self.controller_size is None else sizes | {"k_0": self.controller_size}
+
+    def _direction(self, index: int, x: Tensor, s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None) -> Run:
+        unit, suffix = self._units[index]
+        weights = self._weights(unit, suffix)
+        if self.training:
+            weights = self._noise.drop_weights(weights)
+        masks = self._noise.masks(x, s0, len(unit.ops), self.training)
+        return Run(unit, weights, x, s0, k0, batch_sizes, reverse=suffix.endswith("_reverse"), masks=masks)
+
+    def _initial_state(self, hx: State | None, batch: Sequences) -> tuple[Tensor, Tensor | None]:
+        given = self._pair(hx)
+        states = [
+            self._one_state(state, name, size, batch)
+            for state, (name, size) in zip(given, self._state_sizes.items(), strict=False)
+        ]
+        return states[0], states[1] if len(states) == 2 else None
+
+    def _one_state(self, state: Tensor | None, name: str, size: int, batch: Sequences) -> Tensor:
+        """(units, batch, size) in the order of the packed rows."""
+        expected = (len(self._units), batch.batch, size)
+        if state is None:
+            if self.learn_initial_state:
+                learned: Tensor = getattr(self, name)
+                return learned.unsqueeze(1).expand(expected)
+            return batch.data.new_zeros(expected, dtype=self._first_weight.dtype)
+        rank = 3 if batch.batched else 2
+        if state.dim() != rank:
+            kind = "batched 3-D" if batch.batched else "unbatched 2-D"
+            raise RuntimeError(f"For {kind} input, hx should also be {rank}-D but got {state.dim()}-D tensor")
+        state = state if batch.batched else state.unsqueeze(1)
+        if state.shape != expected:
+            raise RuntimeError(f"Expected hidden size {expected}, got {list(state.shape)}")
+        self._check_state(state)
+        return batch.sort(state)
+
+    def _final_state(self, s_n: list[Tensor], k_n: list[Tensor], batch: Sequences) -> State:
+        h, *rest = (batch.unsort(torch.stack(states)) for states in (s_n, k_n) if states)
+        pair = [state if batch.batched else state.squeeze(1) for state in (h, *rest)]
+        return pair[0] if len(pair) == 1 else (pair[0], pair[1])
+
+
+def _check_arguments(num_layers: int, batch_first: bool, dropout: float, checkpoint_every: int | None) -> None:
+    if not isinstance(num_layers, numbers.Integral):
+        raise TypeError(f"num_layers should be of type int, got: {type(num_layers).__name__}")
+    if num_layers <= 0:
+        raise ValueError("num_layers must be greater than zero")
+    if not isinstance(batch_first, bool):
+        raise TypeError(f"batch_first should be of type bool, got: {type(batch_first).__name__}")
+    check_probability("dropout", dropout)
+    if checkpoint_every is not None and checkpoint_every <= 0:
+        raise ValueError(f"checkpoint_every should be a positive number of steps or None, got {checkpoint_every}")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
+            f"greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+            stacklevel=3,
+        )

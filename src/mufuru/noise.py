@@ -1,0 +1,80 @@
+r"""Regularisation inside the recurrence: which noise a layer trains with, and the masks drawn for one forward pass.
+
+All masks come from torch's generator, before any kernel runs: a seed gives the same result whichever kernel is live.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from mufuru.kernels.run import Masks
+from mufuru.unit import Weights
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Probabilities of the layer's own dropouts; 0 everywhere means none."""
+
+    input_dropout: float = 0.0
+    """Of an input feature, the same at every step of a sequence (variational)."""
+    state_dropout: float = 0.0
+    """Of a state unit where it enters a product, the same at every step of a sequence (variational)."""
+    zoneout: float = 0.0
+    """Of a unit keeping its old state in a step. Evaluation mixes old and new in this proportion, as published."""
+    weight_dropout: float = 0.0
+    """Of a recurrent weight, once per forward pass (weight-drop)."""
+    op_dropout: float = 0.0
+    """Of a whole operation, per sequence; the softmax is over the others. Never takes the last one."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_probability(field.name, getattr(self, field.name))
+
+    def input_mask(self, x: Tensor, batch: int, batch_sizes: Tensor | None) -> Tensor | None:
+        """The factor on a layer's packed input."""
+        if not self.input_dropout:
+            return None
+        mask = _keep_mask(x.new_empty(batch, x.size(-1)), self.input_dropout)
+        if batch_sizes is None:
+            return mask.repeat(x.size(0) // batch, 1) if batch else mask
+        return torch.cat([mask[:alive] for alive in batch_sizes.tolist()]) if len(batch_sizes) else mask[:0]
+
+    def masks(self, x: Tensor, s0: Tensor, n_ops: int, training: bool) -> Masks:
+        """The masks of one direction of one layer."""
+        zoneout = None
+        if self.zoneout:
+            share = x.new_full((x.size(0), s0.size(1)), self.zoneout)
+            zoneout = torch.bernoulli(share) if training else share
+        if not training:
+            return Masks(zoneout=zoneout)
+        state = _keep_mask(torch.empty_like(s0, dtype=x.dtype), self.state_dropout) if self.state_dropout else None
+        return Masks(state, zoneout, self._allowed(s0.size(0), n_ops, s0.device) if self.op_dropout else None)
+
+    def drop_weights(self, weights: Weights) -> Weights:
+        """Weight-drop on everything that multiplies the recurrent state."""
+        if not self.weight_dropout:
+            return weights
+        kk = None if weights.kk is None else dropout(weights.kk, self.weight_dropout)
+        return weights._replace(hh=dropout(weights.hh, self.weight_dropout), kk=kk)
+
+    def _allowed(self, batch: int, n_ops: int, device: torch.device) -> Tensor:
+        draw = torch.rand(batch, n_ops, device=device)
+        # the operation with the luckiest draw stays, so that no sequence is left without one
+        return (draw >= self.op_dropout) | (draw == draw.amax(1, keepdim=True))
+
+
+def check_probability(name: str, value: float) -> None:
+    if not isinstance(value, numbers.Number) or isinstance(value, bool) or not 0 <= float(value) <= 1:
+        raise ValueError(
+            f"{name} should be a number in range [0, 1] representing the probability of an element being zeroed"
+        )
+
+
+def _keep_mask(like: Tensor, probability: float) -> Tensor:
+    """0 with the given probability, otherwise the factor that keeps the mean: `nn.Dropout`'s rule."""
+    return dropout(torch.ones_like(like), probability)

@@ -1,0 +1,162 @@
+"""What the cell and the layer share: parameters of units, states, the call of a kernel, and the trace of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from mufuru import kernels
+from mufuru import ops as operations
+from mufuru.kernels.run import Masks, Result, Run, previous_states
+from mufuru.ops import OpLike
+from mufuru.trace import Observable, Steps
+from mufuru.unit import Activation, OpBias, Reset, Unit, Weights, op_biases
+
+State: TypeAlias = Tensor | tuple[Tensor, Tensor]
+Device: TypeAlias = torch.device | str | int | None
+
+
+def autocasting(tensor: Tensor) -> bool:
+    device = tensor.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+class Recurrent(Observable):
+    """A module made of units. Every constructor argument is kept as an attribute of the same name."""
+
+    dtype_error: type[Exception] = ValueError
+    """What an input of the wrong dtype raises."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        ops: Sequence[OpLike],
+        reset: Reset,
+        activation: Activation,
+        controller_size: int | None,
+        reset_bias: float,
+        op_bias: OpBias,
+        kernel: kernels.Choice,
+    ) -> None:
+        super().__init__()
+        self.unit = Unit(
+            input_size, hidden_size, operations.resolve(ops), reset, activation, controller_size, bias
+        )  # fmt: skip
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self.reset, self.activation, self.controller_size = reset, activation, controller_size
+        self.reset_bias, self.op_bias = reset_bias, op_bias
+        self.kernel = kernels.check_choice(kernel)
+        op_biases(op_bias, self.unit.ops, bias)
+        self._units: list[tuple[Unit, str]] = []
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The names of the operations, in order."""
+        return self.unit.op_names
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        biases = op_biases(self.op_bias, self.unit.ops, self.bias)
+        for unit, suffix in self._units:
+            unit.initialise(self._weights(unit, suffix), float(self.reset_bias), biases)
+
+    def extra_repr(self) -> str:
+        """Positional arguments, then whatever differs from the defaults."""
+        parts = []
+        for name, parameter in inspect.signature(self._constructor()).parameters.items():
+            value = getattr(self, name, inspect.Parameter.empty)
+            if name in ("self", "device", "dtype") or value is inspect.Parameter.empty:
+                continue
+            if parameter.default is inspect.Parameter.empty:
+                parts.append(str(value))
+            elif value != parameter.default:
+                parts.append(f"{name}={value!r}")
+        return ", ".join(parts)
+
+    def _constructor(self) -> Callable[..., None]:
+        """Of this library's class, also in a subclass that has its own."""
+        own: Any = next(cls for cls in type(self).__mro__ if cls.__module__.startswith("mufuru."))
+        constructor: Callable[..., None] = own.__init__
+        return constructor
+
+    def _add_unit(self, unit: Unit, suffix: str, device: Device, dtype: torch.dtype | None) -> None:
+        for stem, shape in unit.shapes().items():
+            self.register_parameter(stem + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self._units.append((unit, suffix))
+
+    def _weights(self, unit: Unit, suffix: str) -> Weights:
+        return unit.weights({stem: getattr(self, stem + suffix) for stem in unit.shapes()})
+
+    def _check_input(self, x: Tensor) -> None:
+        weight = self._first_weight
+        if x.dtype != weight.dtype and not autocasting(x):
+            raise self.dtype_error(
+                f"input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
+            )
+        if x.size(-1) != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.size(-1)}"
+            )
+        if x.device != weight.device:
+            raise RuntimeError(
+                f"input and parameters are not on the same device: input on {x.device}, parameters on {weight.device}. "
+                "Move one with .to(device)"
+            )
+
+    def _check_state(self, state: Tensor) -> None:
+        weight = self._first_weight
+        if state.device != weight.device:
+            raise RuntimeError(f"hx and parameters are not on the same device: {state.device} and {weight.device}")
+        if state.dtype != weight.dtype and not autocasting(state):
+            raise RuntimeError(f"hx dtype ({state.dtype}) does not match weight dtype ({weight.dtype})")
+
+    @property
+    def _first_weight(self) -> Tensor:
+        weight: Tensor = getattr(self, "weight_ih" + self._units[0][1])
+        return weight
+
+    def _pair(self, hx: State | None) -> tuple[Tensor | None, Tensor | None]:
+        """The user's state as (h, k), whichever this module takes."""
+        if hx is None:
+            return None, None
+        if self.controller_size is None:
+            if not isinstance(hx, Tensor):
+                raise TypeError(f"hx should be a tensor (pairs are for controller_size=...), got {type(hx).__name__}")
+            return hx, None
+        if not isinstance(hx, tuple | list) or len(hx) != 2:
+            raise TypeError(f"with a recurrent controller hx is a pair (h, k), got {type(hx).__name__}")
+        return hx[0], hx[1]
+
+    def _execute(self, run: Run, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
+        """Run on the live kernel, with interventions; autocast computes in the parameters' own precision."""
+        if self._allowed is not None or self._traces is not None:
+            run = run._replace(masks=self._intervened(run.masks, run.s0), trace=self._traces is not None)
+        dtype = run.weights.ih.dtype
+        if autocasting(run.x):
+            k0 = None if run.k0 is None else run.k0.to(dtype)
+            run = run._replace(x=run.x.to(dtype), s0=run.s0.to(dtype), k0=k0)
+            with torch.autocast(run.x.device.type, enabled=False):
+                result = kernels.execute(run, self.kernel, checkpoint_every)
+        else:
+            result = kernels.execute(run, self.kernel, checkpoint_every)
+        if result.p is None or result.v is None:
+            return result, None
+        before = previous_states(result.output, run.s0, run.batch_sizes, run.reverse)
+        return result, Steps(result.p, before, result.v, result.output)
+
+    def _intervened(self, masks: Masks, s0: Tensor) -> Masks:
+        if self._allowed is None:
+            return masks
+        allowed = torch.tensor(self._allowed, device=s0.device).expand(s0.size(0), -1)
+        if masks.allowed is not None:
+            both = allowed & masks.allowed
+            # where dropout took all that an intervention left, the intervention stands
+            allowed = torch.where(both.any(1, keepdim=True), both, allowed)
+        return masks._replace(allowed=allowed)

@@ -1,0 +1,127 @@
+"""From the ways in which people hold sequences to the packed form that kernels take, and back.
+
+Padded or `PackedSequence`, batch first or time first, one sequence or many, of equal or given lengths: the rest of the
+library sees only `Sequences`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+Lengths: TypeAlias = Tensor | Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Packed input: the rows of step 0, then of step 1, ..., the longest sequence first."""
+
+    data: Tensor
+    """(total, input)"""
+    batch: int
+    steps: int
+    batch_first: bool
+    batched: bool = True
+    batch_sizes: Tensor | None = None
+    """(steps that have a row,), on CPU; `None` if every sequence has all the steps."""
+    order: Tensor | None = None
+    """Which of the user's sequences each row of a step belongs to; `None`: in the user's order."""
+    packed: PackedSequence | None = None
+    """The user's own `PackedSequence`, if that is what came."""
+
+    def lengths(self) -> Tensor:
+        """(batch,), on CPU, in the user's order."""
+        if self.batch_sizes is None:
+            return torch.full((self.batch,), self.steps)
+        lengths = (self.batch_sizes.unsqueeze(1) > torch.arange(self.batch)).sum(0)
+        return lengths if self.order is None else torch.empty_like(lengths).scatter_(0, self.order.cpu(), lengths)
+
+    def sort(self, state: Tensor) -> Tensor:
+        """(..., batch, size) from the user's order to the rows' order."""
+        return state if self.order is None else state.index_select(-2, self.order)
+
+    def unsort(self, state: Tensor) -> Tensor:
+        """The inverse of `sort`."""
+        return state if self.order is None else state.index_select(-2, self.order.argsort())
+
+    def like_input(self, rows: Tensor) -> Tensor | PackedSequence:
+        """Rows computed from `data`, (total, size), as the user's input came."""
+        if self.packed is not None:
+            return PackedSequence(rows, *self.packed[1:])
+        return self.padded(rows)
+
+    def padded(self, rows: Tensor) -> Tensor:
+        """Rows computed from `data`, (total, ...), as a padded tensor in the user's order, zero past the ends."""
+        if self.batch_sizes is None:
+            grid = rows.view(self.steps, self.batch, *rows.shape[1:])
+        else:
+            grid = rows.new_zeros(self.steps, self.batch, *rows.shape[1:])
+            grid[_present(self.batch_sizes, self.steps, self.batch).to(rows.device)] = rows
+            grid = grid if self.order is None else grid.index_select(1, self.order.argsort())
+        if not self.batched:
+            return grid.squeeze(1)
+        return grid.transpose(0, 1) if self.batch_first else grid
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """The inverse of `padded`: the valid steps of a tensor laid out as the user's padded input."""
+        grid = padded.unsqueeze(1) if not self.batched else padded.transpose(0, 1) if self.batch_first else padded
+        if self.batch_sizes is None:
+            return grid.reshape(self.steps * self.batch, *grid.shape[2:])
+        grid = grid if self.order is None else grid.index_select(1, self.order)
+        return grid[_present(self.batch_sizes, self.steps, self.batch).to(grid.device)]
+
+
+def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> Sequences:
+    """The user's input, packed. Width and dtype are the layer's to check."""
+    if isinstance(input, PackedSequence):
+        if lengths is not None:
+            raise ValueError("lengths= is for a padded batch: a PackedSequence carries its own lengths")
+        return _from_packed(input, batch_first)
+    if input.dim() not in (2, 3):
+        raise ValueError(f"MuFuRU: Expected input to be 2D or 3D, got {input.dim()}D instead")
+    batched = input.dim() == 3
+    grid = (input.transpose(0, 1) if batch_first else input) if batched else input.unsqueeze(1)
+    steps, batch, size = grid.shape
+    if lengths is None:
+        return Sequences(grid.reshape(steps * batch, size), batch, steps, batch_first, batched)
+    if not batched:
+        raise ValueError("lengths= is for a padded batch (3-D input): cut an unbatched input to its length instead")
+    sorted_lengths, order = _check_lengths(lengths, steps, batch).sort(descending=True, stable=True)
+    batch_sizes = (sorted_lengths.unsqueeze(1) > torch.arange(steps)).sum(0)
+    alive = batch_sizes[batch_sizes > 0]
+    order = order.to(input.device)
+    present = _present(alive, steps, batch).to(input.device)
+    data = grid.index_select(1, order)[present]
+    return Sequences(data, batch, steps, batch_first, True, alive, order)
+
+
+def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
+    data, batch_sizes, order, _ = input
+    batch = int(batch_sizes[0]) if len(batch_sizes) else 0
+    return Sequences(data, batch, len(batch_sizes), batch_first, True, batch_sizes, order, input)
+
+
+def _present(batch_sizes: Tensor, steps: int, batch: int) -> Tensor:
+    """(steps, batch), bool: whether a sequence, longest first, has the step."""
+    counts = batch_sizes.new_zeros(steps)
+    counts[: len(batch_sizes)] = batch_sizes
+    return torch.arange(batch) < counts.unsqueeze(1)
+
+
+def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:
+    checked = torch.as_tensor(lengths, device="cpu")
+    if checked.is_floating_point() or checked.is_complex() or checked.dtype == torch.bool:
+        if checked.numel():
+            raise TypeError(f"lengths should be whole numbers, got {checked.dtype}")
+        checked = checked.long()
+    if checked.shape != (batch,):
+        raise ValueError(f"lengths should have one number for each of the {batch} sequences, got {list(checked.shape)}")
+    if batch and not (int(checked.min()) >= 0 and int(checked.max()) <= steps):
+        found = f"{int(checked.min())}..{int(checked.max())}"
+        raise ValueError(f"lengths should lie between 0 and the padded length {steps}, got {found}")
+    return checked.long()

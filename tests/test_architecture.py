@@ -1,0 +1,123 @@
+"""Imports point one way, and the library needs nothing but torch and the standard library."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import mufuru
+
+ROOT = Path(mufuru.__file__).parent
+ROAD = (
+    ("mufuru.ops",),
+    ("mufuru.kernels",),
+    ("mufuru.cell",),
+    ("mufuru.layer",),
+    ("mufuru.experiments.tasks",),
+    ("mufuru.experiments.report", "mufuru.experiments.explorer", "mufuru.experiments.engine"),
+    ("mufuru.experiments.cli",),
+)
+"""From the bottom to the top: a module may import what stands below it."""
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> dict[str, ast.Module]:
+    return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def only_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def import_nodes(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports anywhere in the code, inside functions too, but not those made only for the type checker."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not only_for_types(child):
+            yield from import_nodes(child)
+
+
+def imported(tree: ast.Module, known: set[str]) -> set[str]:
+    found: set[str] = set()
+    for node in import_nodes(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        else:
+            assert node.level == 0, "imports name the package, so that they can be read and checked"
+            module = node.module or ""
+            deeper = {f"{module}.{alias.name}" for alias in node.names} & known
+            found |= deeper if len(deeper) == len(node.names) else deeper | {module}
+    return found
+
+
+def graph() -> dict[str, set[str]]:
+    trees = modules()
+    return {name: imported(tree, set(trees)) for name, tree in trees.items()}
+
+
+def reached(name: str, edges: dict[str, set[str]]) -> set[str]:
+    """All modules that a module imports, directly or through others."""
+    seen: set[str] = set()
+    open_ends = [name]
+    while open_ends:
+        for module in edges.get(open_ends.pop(), set()) - seen:
+            seen.add(module)
+            open_ends.append(module)
+    return seen
+
+
+def inside(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def in_library(name: str) -> bool:
+    return not inside(name, ("mufuru.experiments",))
+
+
+def test_modules_are_found() -> None:
+    assert {"mufuru", "mufuru.ops", "mufuru.layer", "mufuru.kernels.reference"} <= set(graph())
+
+
+def test_imports_point_one_way() -> None:
+    edges = graph()
+    for height, packages in enumerate(ROAD):
+        above = tuple(package for higher in ROAD[height + 1 :] for package in higher)
+        for name in edges:
+            if inside(name, packages):
+                wrong = sorted(module for module in reached(name, edges) if inside(module, above))
+                assert not wrong, f"{name} imports {wrong}, which stand above it"
+
+
+def test_engine_report_and_explorer_do_not_know_each_other() -> None:
+    edges = graph()
+    for one in ROAD[5]:
+        for other in ROAD[5]:
+            met = [n for n in edges if inside(n, (one,)) for m in edges[n] if one != other and inside(m, (other,))]
+            assert not met, f"{met} import {other}"
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    edges = graph()
+    circles = sorted(name for name in edges if name in reached(name, edges))
+    assert not circles
+
+
+def test_the_library_imports_torch_and_the_standard_library_only() -> None:
+    allowed = {"mufuru", "torch"} | sys.stdlib_module_names
+    for name, found in graph().items():
+        if in_library(name):
+            assert {module.split(".")[0] for module in found} <= allowed, name
+
+
+def test_the_library_never_imports_the_experiments() -> None:
+    for name, tree in modules().items():
+        if in_library(name):
+            text = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+            assert not [line for line in text if "experiments" in line], name

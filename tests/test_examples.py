@@ -1,0 +1,64 @@
+"""The examples run, as a user runs them, in a short form."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SHORT = {
+    "logic.py": ["--epochs", "1", "--formulae", "60"],
+    "replace_gru.py": [],
+    "own_operation.py": ["--updates", "3"],
+}
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_example_is_run() -> None:
+    assert sorted(SHORT) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_example_runs(name: str) -> None:
+    done = run(name, *SHORT[name])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert not done.stderr
+    if name == "logic.py":
+        assert_both_tables(done.stdout.splitlines())
+
+
+def assert_both_tables(lines: list[str]) -> None:
+    for cell in ("GRU", "MuFuRU"):
+        assert any(re.fullmatch(rf"{cell} +[01]\.\d{{3}} +[01]\.\d{{3}}", line) for line in lines), lines
+    rows = [line.split() for line in lines[-12:]]
+    assert " ".join(row[0] for row in rows) == "0 1 NOR Xq ABJ XOR NAND AND XNOR if/then then/if OR"
+    for row in rows:
+        # seven weights that add up to 1, each printed with an error of up to 0.005
+        assert abs(sum(map(float, row[1:])) - 1) <= 7 * 0.005 + 1e-9
+
+
+def test_logic_says_what_is_wrong_with_an_argument() -> None:
+    done = run("logic.py", "--epochs", "0")
+    assert done.returncode == 2
+    assert "argument --epochs: expected a number above 0, got 0" in done.stderr
+
+
+def test_logic_stops_cleanly() -> None:
+    command = [sys.executable, str(EXAMPLES / "logic.py"), "--epochs", "100000", "--formulae", "10"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.strip() == "Stopped."
