@@ -17,7 +17,7 @@ demo: .venv/demo  ## train nn.GRU and MuFuRU on Boolean formulae, side by side
 test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src examples docs
+	$(BIN)/mypy src examples docs benchmarks
 	$(BIN)/mypy $(IN_TESTS) tests
 	$(BIN)/python -m pytest
 

@@ -145,7 +145,7 @@ def test_an_intervention_stands_above_operation_dropout() -> None:
 
 def test_weight_dropout_takes_recurrent_weights_only() -> None:
     layer = MuFuRU(30, 40, controller_size=50)
-    weights = layer._weights(layer.unit, "_l0")
+    weights = layer._weights(0)
     dropped = Noise(weight_dropout=0.25).drop_weights(weights)
     for name in ("ih", "bias_ih", "bias_hh", "op", "bias_op"):
         assert getattr(dropped, name) is getattr(weights, name), name

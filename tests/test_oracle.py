@@ -121,7 +121,7 @@ def test_kernel_with_a_state_mask(reset: Any, reverse: bool) -> None:
     layer = double(reset=reset)
     mask = torch.tensor([0.0, 2.0, 1.5, 0.0], dtype=torch.float64)
     x, (h0, _) = torch.randn(STEPS, N, dtype=torch.float64), states(layer, 1)
-    run = Run(layer.unit, layer._weights(layer.unit, "_l0"), x, h0[0], masks=Masks(state=mask[None]), reverse=reverse)
+    run = Run(layer.unit, layer._weights(0), x, h0[0], masks=Masks(state=mask[None]), reverse=reverse)
     w = {name.removesuffix("_l0"): p for name, p in arrays(layer).items()}
     ys, last, _ = oracle.direction(options_of(layer), w, x.numpy(), h0[0, 0].numpy(), None, reverse, mask.numpy())
     result = execute(run)

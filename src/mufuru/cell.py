@@ -76,7 +76,7 @@ class MuFuRUCell(Recurrent):
         k0 = None
         if self.controller_size is not None:
             k0 = self._state("controller", k, x, self.controller_size, batched)
-        result, steps = self._execute(Run(self.unit, self._weights(self.unit, ""), x, s0, k0))
+        result, steps = self._execute(Run(self.unit, self._weights(0), x, s0, k0))
         if self._traces is not None and steps is not None:
             layout = Sequences(x, x.size(0), 1, batch_first=False, batched=batched)
             self._traces.append(Trace(self.unit.ops, layout, 1, (steps,)))

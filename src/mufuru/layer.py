@@ -115,7 +115,7 @@ class MuFuRU(Recurrent):
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters by layer and direction, as `nn.GRU` lists them."""
-        return [[getattr(self, stem + suffix) for stem in unit.shapes()] for unit, suffix in self._units]
+        return [[getattr(self, name) for name in names if name is not None] for _, _, names in self._units]
 
     def flatten_parameters(self) -> None:
         """For programs that call it on `nn.GRU`. Also drops packed copies of the weights that inference keeps."""
@@ -186,8 +186,8 @@ class MuFuRU(Recurrent):
         return sizes if self.controller_size is None else sizes | {"k_0": self.controller_size}
 
     def _direction(self, index: int, x: Tensor, s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None) -> Run:
-        unit, suffix = self._units[index]
-        weights = self._weights(unit, suffix)
+        unit, suffix, _ = self._units[index]
+        weights = self._weights(index)
         if self.training:
             weights = self._noise.drop_weights(weights)
         masks = self._noise.masks(x, s0, len(unit.ops), self.training)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from mufuru.kernels.run import Masks
+from mufuru.kernels.run import NO_MASKS, Masks
 from mufuru.unit import Weights
 
 
@@ -46,6 +46,8 @@ class Noise:
 
     def masks(self, x: Tensor, s0: Tensor, n_ops: int, training: bool) -> Masks:
         """The masks of one direction of one layer."""
+        if not (self.zoneout or self.state_dropout or self.op_dropout):
+            return NO_MASKS
         zoneout = None
         if self.zoneout:
             share = x.new_full((x.size(0), s0.size(1)), self.zoneout)

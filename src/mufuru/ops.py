@@ -131,7 +131,7 @@ def _name_of(function: Function, position: int) -> str:
 
 def _check_result(op: Op) -> None:
     """Try the operation once: a result of another shape or dtype would break far from here."""
-    s, v = torch.linspace(-0.9, 0.7, 6).view(2, 3), torch.linspace(0.8, -0.6, 6).view(2, 3)
+    s, v = (torch.linspace(first, -first, 6, device="cpu").view(2, 3) for first in (-0.9, 0.8))
     try:
         with torch.no_grad():
             result = op.function(s, v)

@@ -84,10 +84,10 @@ class Recorder:
 class _Sums:
     def __init__(self, labels: int, ops: int, hidden: int) -> None:
         self.steps = 0
-        self.weight = torch.zeros(ops, hidden, dtype=torch.float64)
-        self.entropy = torch.zeros(ops, hidden, dtype=torch.float64)
-        self.label_steps = torch.zeros(labels, dtype=torch.int64)
-        self.label_weight = torch.zeros(labels, ops, dtype=torch.float64)
+        self.weight = torch.zeros(ops, hidden, dtype=torch.float64, device="cpu")
+        self.entropy = torch.zeros(ops, hidden, dtype=torch.float64, device="cpu")
+        self.label_steps = torch.zeros(labels, dtype=torch.int64, device="cpu")
+        self.label_weight = torch.zeros(labels, ops, dtype=torch.float64, device="cpu")
 
     def add(self, p: Tensor, labels: Tensor | None) -> None:
         p = p.double()

@@ -21,6 +21,8 @@ Device: TypeAlias = torch.device | str | int | None
 
 
 def autocasting(tensor: Tensor) -> bool:
+    if not torch._C._is_any_autocast_enabled():
+        return False
     device = tensor.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
@@ -53,7 +55,7 @@ class Recurrent(Observable):
         self.reset_bias, self.op_bias = reset_bias, op_bias
         self.kernel = kernels.check_choice(kernel)
         op_biases(op_bias, self.unit.ops, bias)
-        self._units: list[tuple[Unit, str]] = []
+        self._units: list[tuple[Unit, str, tuple[str | None, ...]]] = []
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -63,8 +65,8 @@ class Recurrent(Observable):
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         biases = op_biases(self.op_bias, self.unit.ops, self.bias)
-        for unit, suffix in self._units:
-            unit.initialise(self._weights(unit, suffix), float(self.reset_bias), biases)
+        for index, (unit, _, _) in enumerate(self._units):
+            unit.initialise(self._weights(index), float(self.reset_bias), biases)
 
     def extra_repr(self) -> str:
         """Positional arguments, then whatever differs from the defaults."""
@@ -88,10 +90,11 @@ class Recurrent(Observable):
     def _add_unit(self, unit: Unit, suffix: str, device: Device, dtype: torch.dtype | None) -> None:
         for stem, shape in unit.shapes().items():
             self.register_parameter(stem + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
-        self._units.append((unit, suffix))
+        self._units.append((unit, suffix, unit.names(suffix)))
 
-    def _weights(self, unit: Unit, suffix: str) -> Weights:
-        return unit.weights({stem: getattr(self, stem + suffix) for stem in unit.shapes()})
+    def _weights(self, index: int) -> Weights:
+        tensors: Any = (None if name is None else getattr(self, name) for name in self._units[index][2])
+        return Weights(*tensors)
 
     def _check_input(self, x: Tensor) -> None:
         weight = self._first_weight

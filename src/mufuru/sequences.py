@@ -37,8 +37,8 @@ class Sequences:
     def lengths(self) -> Tensor:
         """(batch,), on CPU, in the user's order."""
         if self.batch_sizes is None:
-            return torch.full((self.batch,), self.steps)
-        lengths = (self.batch_sizes.unsqueeze(1) > torch.arange(self.batch)).sum(0)
+            return torch.full((self.batch,), self.steps, device="cpu")
+        lengths = (self.batch_sizes.unsqueeze(1) > torch.arange(self.batch, device="cpu")).sum(0)
         return lengths if self.order is None else torch.empty_like(lengths).scatter_(0, self.order.cpu(), lengths)
 
     def sort(self, state: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bo
     if not batched:
         raise ValueError("lengths= is for a padded batch (3-D input): cut an unbatched input to its length instead")
     sorted_lengths, order = _check_lengths(lengths, steps, batch).sort(descending=True, stable=True)
-    batch_sizes = (sorted_lengths.unsqueeze(1) > torch.arange(steps)).sum(0)
+    batch_sizes = (sorted_lengths.unsqueeze(1) > torch.arange(steps, device="cpu")).sum(0)
     alive = batch_sizes[batch_sizes > 0]
     order = order.to(input.device)
     present = _present(alive, steps, batch).to(input.device)
@@ -110,7 +110,7 @@ def _present(batch_sizes: Tensor, steps: int, batch: int) -> Tensor:
     """(steps, batch), bool: whether a sequence, longest first, has the step."""
     counts = batch_sizes.new_zeros(steps)
     counts[: len(batch_sizes)] = batch_sizes
-    return torch.arange(batch) < counts.unsqueeze(1)
+    return torch.arange(batch, device="cpu") < counts.unsqueeze(1)
 
 
 def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:

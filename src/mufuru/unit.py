@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -22,6 +23,9 @@ OpBias: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 DEFAULT_OP_BIAS: Mapping[str, float] = {"keep": 2.0}
 """The logit `keep` starts with when no `op_bias` is given; the others start at 0. See docs: The unit."""
+
+
+STEMS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_kk", "weight_op", "bias_op")
 
 
 class Weights(NamedTuple):
@@ -62,6 +66,11 @@ class Unit:
     def op_names(self) -> tuple[str, ...]:
         return tuple(op.name for op in self.ops)
 
+    @cached_property
+    def python_ops(self) -> tuple[Op, ...]:
+        """Those that the native kernel does not have."""
+        return tuple(op for op in self.ops if op.native_code is None)
+
     @property
     def rows(self) -> list[int]:
         """Rows of `weight_ih` and `weight_hh` by block: feature, reset, operations (or the recurrent controller)."""
@@ -90,12 +99,10 @@ class Unit:
                 shapes["bias_op"] = (logits,)
         return shapes
 
-    def weights(self, named: Mapping[str, Tensor]) -> Weights:
-        """Parameters by name stem as the kernels take them."""
-        return Weights(
-            named["weight_ih"], named["weight_hh"], named.get("bias_ih"), named.get("bias_hh"),
-            named.get("weight_kk"), named.get("weight_op"), named.get("bias_op"),
-        )  # fmt: skip
+    def names(self, suffix: str) -> tuple[str | None, ...]:
+        """The names of the parameters in the order of `Weights`, `None` for those that this unit lacks."""
+        shapes = self.shapes()
+        return tuple(stem + suffix if stem in shapes else None for stem in STEMS)
 
     def initialise(self, weights: Weights, reset_bias: float, op_bias: Sequence[float]) -> None:
         """Uniform as `nn.GRU`; the biases of reset gate and operations start at exactly the given values."""
@@ -105,7 +112,7 @@ class Unit:
                 nn.init.uniform_(weight, -bound, bound)
         if weights.bias_ih is None or weights.bias_hh is None:
             return
-        logits = torch.tensor(op_bias, dtype=weights.ih.dtype).repeat_interleave(self.hidden_size)
+        logits = weights.ih.new_tensor(op_bias).repeat_interleave(self.hidden_size)
         with torch.no_grad():
             for bias, share in ((weights.bias_ih, 1.0), (weights.bias_hh, 0.0)):
                 _, reset, controller = self.split(bias)
@@ -137,7 +144,8 @@ def op_biases(op_bias: OpBias, ops: Sequence[Op], bias: bool) -> tuple[float, ..
 def _check_size(name: str, value: int | None, optional: bool) -> None:
     if value is None and optional:
         return
-    if not isinstance(value, int) or isinstance(value, bool):
+    # a size that a compiler left open is a SymInt
+    if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
         raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
     if value <= 0:
         raise ValueError(f"{name} must be greater than zero")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -16,7 +17,7 @@ from mufuru.kernels.run import Result, Run
 
 Choice: TypeAlias = Literal["auto", "native", "reference"]
 
-_override: list[str] = []
+_override: ContextVar[Choice | None] = ContextVar("mufuru_kernel", default=None)
 
 
 def check_choice(kernel: str) -> Any:
@@ -28,16 +29,16 @@ def check_choice(kernel: str) -> Any:
 @contextmanager
 def use_kernel(kernel: Choice) -> Iterator[None]:
     """Within this context every layer runs on the given kernel, whatever its own `kernel=` says."""
-    _override.append(check_choice(kernel))
+    token = _override.set(check_choice(kernel))
     try:
         yield
     finally:
-        _override.pop()
+        _override.reset(token)
 
 
 def choose(run: Run, kernel: Choice) -> Callable[[Run], Result]:
     """`use_kernel` has the first word, then the layer's `kernel=`, then the variable MUFURU_KERNEL."""
-    wanted = _override[-1] if _override else kernel
+    wanted = _override.get() or kernel
     if wanted == "auto":
         wanted = check_choice(os.environ.get("MUFURU_KERNEL", "auto"))
     if wanted == "reference":
@@ -62,7 +63,6 @@ def obstacle(run: Run) -> str:
         return f"it takes up to {MAX_OPS} operations, got {len(run.unit.ops)}"
     if forward_ad._current_level >= 0:
         return "it has no forward-mode derivatives"
-    for op in run.unit.ops:
-        if op.native_code is None and custom.obstacle(op):
-            return custom.obstacle(op)
-    return ""
+    if run.unit.python_ops and not operators.in_eager_mode((run.x, run.s0, *run.weights)):
+        return "it takes operations written in Python only in plain eager mode"
+    return next((reason for op in run.unit.python_ops if (reason := custom.obstacle(op))), "")

@@ -44,20 +44,44 @@ def obstacle(op: Op) -> str:
 
 
 def _try(op: Op) -> str:
-    s, v = (torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_() for seed in (1, 2))
+    s, v = (_sample(seed).requires_grad_() for seed in (1, 2))
     with torch.enable_grad():
         if op(s.detach(), v.detach()).requires_grad:
             return f"operation {op.name!r} has parameters of its own, which the native kernel would not train"
         value = op(s, v)
     if not torch.equal(value, op(s, v)):
         return f"operation {op.name!r} does not give the same value twice"
-    if not value.requires_grad:
-        return ""
-    for position in range(value.numel()):
-        for grad in torch.autograd.grad(value.flatten()[position], (s, v), retain_graph=True, allow_unused=True):
-            if grad is not None and grad.flatten().count_nonzero() > (grad.flatten()[position] != 0):
-                return f"operation {op.name!r} is not element-wise"
+    if not _alone(op, s.detach(), v.detach(), value.detach()) or not _separable(value, (s, v)):
+        return f"operation {op.name!r} is not element-wise"
     return ""
+
+
+def _sample(seed: int) -> Tensor:
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(seed), device="cpu")
+
+
+def _alone(op: Op, s: Tensor, v: Tensor, value: Tensor) -> bool:
+    """Whether each element keeps its value when its row stands alone and when all other elements change."""
+    rows = torch.cat([op(s[i : i + 1], v[i : i + 1]) for i in range(len(s))])
+    others = torch.empty_like(value)
+    for i in range(s.numel()):
+        changed = _sample(3), _sample(4)
+        for tensor, own in zip(changed, (s, v), strict=True):
+            tensor.view(-1)[i] = own.view(-1)[i]
+        others.view(-1)[i] = op(*changed).view(-1)[i]
+    # vectors of other lengths may round differently
+    return all(torch.allclose(found, value, rtol=1e-5, atol=1e-6, equal_nan=True) for found in (rows, others))
+
+
+def _separable(value: Tensor, inputs: tuple[Tensor, Tensor]) -> bool:
+    """Whether no element of the value has a derivative by another place's inputs."""
+    if not value.requires_grad:
+        return True
+    for position, element in enumerate(value.flatten()):
+        for grad in torch.autograd.grad(element, inputs, retain_graph=True, allow_unused=True):
+            if grad is not None and grad.flatten().count_nonzero() > (grad.flatten()[position] != 0):
+                return False
+    return True
 
 
 def local_codes(codes: tuple[int, ...]) -> tuple[int, ...]:

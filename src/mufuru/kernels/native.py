@@ -99,25 +99,17 @@ class Shape(NamedTuple):
         width = inputs.ih.size(0) - (0 if controller else hidden)
         return cls(inputs.x.size(0), batch, hidden, controller, len(options.codes), rest, width)
 
-    def relative(self, weight: Tensor) -> Tensor:
-        """The rows of `weight` with the reference operation's taken off the other operations'."""
-        if self.controller:
-            return weight
-        kept = weight[: self.width].clone()
-        kept[self.rest :].view(self.ops - 1, *weight[self.width :].shape).sub_(weight[self.width :])
-        return kept
-
     def absolute(self, grad: Tensor, first: int) -> Tensor:
-        """The inverse for gradients whose logits begin at row `first`: the reference gets minus what the others got."""
-        reference = grad[first:].view(self.ops - 1, self.hidden, *grad.shape[1:]).sum(0).neg_()
-        return torch.cat([grad, reference])
+        """A gradient whose logits begin at row `first`, completed: the reference gets minus what the others got."""
+        logits, reference = grad[first : -self.hidden], grad[-self.hidden :]
+        torch.sum(logits.view(self.ops - 1, *reference.shape), 0, out=reference)
+        reference.neg_()
+        return grad
 
 
 class Prepared(NamedTuple):
     """What follows from the weights alone."""
 
-    weight: Tensor
-    """(input, width): to multiply inputs with."""
     bias: Tensor | None
     logit_bias: Tensor | None
     inner_bias: Tensor | None
@@ -130,34 +122,31 @@ def prepare(at: Shape, inputs: Inputs, options: Options) -> Prepared:
         bias = inputs.bias_ih + inputs.bias_hh
         if options.reset == AFTER:
             bias[: at.hidden] = inputs.bias_ih[: at.hidden]
-            inner_bias = inputs.bias_hh[: at.hidden].contiguous()
+            inner_bias = inputs.bias_hh[: at.hidden]
         logit_bias = inputs.bias_op if at.controller else bias[at.width :]
-        bias = bias[: at.width]
-    packed = _problem(at, inputs, options, 0, {}).packed(False, inputs.hh.dtype)
-    return Prepared(at.relative(inputs.ih).t(), bias, logit_bias, inner_bias, packed)
+    return Prepared(bias, logit_bias, inner_bias, _problem(at, inputs, options, 0, {}).packed(False, inputs.hh.dtype))
 
 
-def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None) -> Outputs:
-    """All steps, with what the backward pass will need."""
-    inputs = _contiguous(inputs)
+def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None, keep: bool = True) -> Outputs:
+    """All steps; with `keep`, also what the backward pass will need."""
+    inputs = contiguous(inputs)
     at = Shape.of(inputs, options)
-    ready = prepare(at, inputs, options) if prepared is None else prepared
-    gates = torch.mm(inputs.x, ready.weight) if ready.bias is None else torch.addmm(ready.bias, inputs.x, ready.weight)
-    out = empty_outputs(at, inputs.s0, options, gates)
+    own = max(options.codes) >= CUSTOM
+    out = empty_outputs(at, inputs.s0, options, keep or own or options.trace)
     steps, offsets = _offsets(inputs.batch_sizes, at)
     problem = _problem(at, inputs, options, steps, out._asdict())
-    problem.point({"offsets": offsets, "packed": ready.packed})
-    problem.point({"logit_bias": ready.logit_bias, "inner_bias": ready.inner_bias})
-    if max(options.codes) >= CUSTOM:
+    problem.point((prepare(at, inputs, options) if prepared is None else prepared)._asdict())
+    problem.point({"offsets": offsets})
+    if own:
         custom.forward(problem, options.codes, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, at.rest, out)
     else:
         native().mufuru_forward(problem.address)
     if options.trace:
-        out.v.copy_(gates[:, : at.hidden])
+        out.v.copy_(out.gates[:, : at.hidden])
     return out
 
 
-def empty_outputs(at: Shape, like: Tensor, options: Options, gates: Tensor | None = None) -> Outputs:
+def empty_outputs(at: Shape, like: Tensor, options: Options, keep: bool = True) -> Outputs:
     """Memory for what comes out."""
     traced = at.total if options.trace else 0
     nothing = like.new_empty(0)
@@ -167,9 +156,9 @@ def empty_outputs(at: Shape, like: Tensor, options: Options, gates: Tensor | Non
         k_n=like.new_empty(at.batch, at.controller) if at.controller else nothing,
         p=like.new_empty(traced, at.ops, at.hidden) if options.trace else nothing,
         v=like.new_empty(traced, at.hidden) if options.trace else nothing,
-        gates=like.new_empty(at.total, at.width) if gates is None else gates,
-        probs=like.new_empty(at.total, (at.ops - 1) * at.hidden) if at.controller else nothing,
-        inner=like.new_empty(at.total, at.hidden) if options.reset == AFTER else nothing,
+        gates=like.new_empty(at.total, at.width) if keep else nothing,
+        probs=like.new_empty(at.total, (at.ops - 1) * at.hidden) if keep and at.controller else nothing,
+        inner=like.new_empty(at.total, at.hidden) if keep and options.reset == AFTER else nothing,
     )
 
 
@@ -177,7 +166,7 @@ def backward(
     grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Outputs, needs_x: bool
 ) -> Gradients:
     """`grads` belong to output, s_n, k_n, p and v."""
-    inputs = _contiguous(inputs)
+    inputs = contiguous(inputs)
     at = Shape.of(inputs, options)
     d_gates = inputs.s0.new_empty(at.total, at.width)
     d_probs, d_inner = torch.empty_like(saved.probs), torch.empty_like(saved.inner)
@@ -185,7 +174,8 @@ def backward(
     steps, offsets = _offsets(inputs.batch_sizes, at)
     problem = _problem(at, inputs, options, steps, saved._asdict())
     problem.point({"offsets": offsets, "packed_back": problem.packed(True, inputs.hh.dtype)})
-    problem.point({"d_gates": d_gates, "d_probs": d_probs, "d_inner": d_inner, "d_s0": d_s0, "d_k0": d_k0})
+    d_x = torch.empty_like(inputs.x) if needs_x else d_gates.new_empty(0)
+    problem.point({"d_gates": d_gates, "d_probs": d_probs, "d_inner": d_inner, "d_s0": d_s0, "d_k0": d_k0, "d_x": d_x})
     names = ("grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v")
     problem.point({name: None if g is None else g.contiguous() for name, g in zip(names, grads, strict=True)})
     states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
@@ -193,37 +183,35 @@ def backward(
         problem.point(custom.derivatives(options.codes, states, saved.gates[:, : at.hidden]))
     native().mufuru_backward(problem.address)
     d_bias, d_bias_hh = _bias_gradients(at, inputs, options, d_gates, d_inner)
+    d_ih = torch.empty_like(inputs.ih)
+    torch.mm(d_gates.t(), inputs.x, out=d_ih[: at.width])
     return Gradients(
-        torch.mm(d_gates, at.relative(inputs.ih)) if needs_x else d_gates.new_empty(0),
+        d_x,
         d_s0,
         d_k0,
-        _weight_gradient(at, torch.mm(d_gates.t(), inputs.x)),
-        _weight_gradient(at, _recurrent_gradient(at, inputs, options, saved, d_gates, d_inner, states)),
+        d_ih if at.controller else at.absolute(d_ih, at.rest),
+        _recurrent_gradient(at, inputs, options, saved, d_gates, d_inner, states),
         d_bias,
         d_bias_hh,
         *_controller_gradients(at, inputs, options, saved, d_gates, d_probs),
     )
 
 
-def _weight_gradient(at: Shape, grad: Tensor) -> Tensor:
-    return grad if at.controller else at.absolute(grad, at.rest)
-
-
 def _recurrent_gradient(
     at: Shape, inputs: Inputs, options: Options, saved: Outputs, d_gates: Tensor, d_inner: Tensor, states: Tensor
 ) -> Tensor:
+    hidden, grad = at.hidden, torch.empty_like(inputs.hh)
     if inputs.state_mask is not None:
         states = states * _by_row(inputs.state_mask, inputs.batch_sizes, at.total)
     if options.reset == NO_RESET:
-        return torch.mm(d_gates.t(), states)
-    grad = d_gates.new_empty(at.width, at.hidden)
-    if options.reset == BEFORE:
-        reset = saved.gates[:, at.hidden : 2 * at.hidden]
-        torch.mm(d_gates[:, : at.hidden].t(), states * reset, out=grad[: at.hidden])
+        torch.mm(d_gates.t(), states, out=grad[: at.width])
     else:
-        torch.mm(d_inner.t(), states, out=grad[: at.hidden])
-    torch.mm(d_gates[:, at.hidden :].t(), states, out=grad[at.hidden :])
-    return grad
+        if options.reset == BEFORE:
+            torch.mm(d_gates[:, :hidden].t(), states * saved.gates[:, hidden : 2 * hidden], out=grad[:hidden])
+        else:
+            torch.mm(d_inner.t(), states, out=grad[:hidden])
+        torch.mm(d_gates[:, hidden:].t(), states, out=grad[hidden : at.width])
+    return grad if at.controller else at.absolute(grad, at.rest)
 
 
 def _bias_gradients(
@@ -231,71 +219,77 @@ def _bias_gradients(
 ) -> tuple[Tensor, Tensor]:
     if inputs.bias_ih is None:
         return d_gates.new_empty(0), d_gates.new_empty(0)
-    d_bias = _weight_gradient(at, d_gates.sum(0))
+    d_bias = torch.empty_like(inputs.bias_ih)
+    torch.sum(d_gates, 0, out=d_bias[: at.width])
+    if not at.controller:
+        at.absolute(d_bias, at.rest)
+    d_bias_hh = d_bias.clone()
     if options.reset == AFTER:
-        return d_bias, torch.cat([d_inner.sum(0), d_bias[at.hidden :]])
-    return d_bias, d_bias.clone()
+        torch.sum(d_inner, 0, out=d_bias_hh[: at.hidden])
+    return d_bias, d_bias_hh
 
 
 def _controller_gradients(
     at: Shape, inputs: Inputs, options: Options, saved: Outputs, d_gates: Tensor, d_probs: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     nothing = d_gates.new_empty(0)
-    if inputs.k0 is None:
+    if inputs.k0 is None or inputs.op is None:
         return nothing, nothing, nothing
     k = saved.gates[:, at.rest :]
     k_before = previous_states(k, inputs.k0, inputs.batch_sizes, options.reverse)
     d_kk = torch.mm(d_gates[:, at.rest :].t(), k_before)
-    d_op = at.absolute(torch.mm(d_probs.t(), k), 0)
-    return d_kk, d_op, nothing if inputs.bias_op is None else at.absolute(d_probs.sum(0), 0)
+    d_op = torch.empty_like(inputs.op)
+    torch.mm(d_probs.t(), k, out=d_op[: -at.hidden])
+    d_bias = nothing
+    if inputs.bias_op is not None:
+        d_bias = torch.empty_like(inputs.bias_op)
+        torch.sum(d_probs, 0, out=d_bias[: -at.hidden])
+        at.absolute(d_bias, 0)
+    return d_kk, at.absolute(d_op, 0), d_bias
 
 
 def _problem(
     at: Shape, inputs: Inputs, options: Options, steps: int, tensors: dict[str, Tensor | None]
 ) -> Problem:  # fmt: skip
     sizes = (
-        steps, at.batch, at.hidden, at.controller, at.ops,
+        steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
         options.reset, options.activation, options.reverse, inputs.hh.dtype == torch.float64,
     )  # fmt: skip
     tensors.pop("v", None)
-    tensors |= {
-        "codes": _codes(custom.local_codes(options.codes)),
-        "w_hh": inputs.hh,
-        "w_kk": inputs.kk,
-        "w_op": inputs.op,
-    }
+    tensors |= {"codes": _codes(custom.local_codes(options.codes)), "x": inputs.x}
+    tensors |= {"w_ih": inputs.ih, "w_hh": inputs.hh, "w_kk": inputs.kk, "w_op": inputs.op}
     tensors |= {"s0": inputs.s0, "k0": inputs.k0, "state_mask": inputs.state_mask}
     tensors |= {"zoneout": inputs.zoneout, "allowed": inputs.allowed}
     return Problem(sizes, tensors)
 
 
-def _contiguous(inputs: Inputs) -> Inputs:
-    rest: Any = (tensor if tensor is None else tensor.contiguous() for tensor in inputs[1:])
-    return Inputs(inputs.x, *rest)
+def contiguous(inputs: Inputs) -> Inputs:
+    tensors: Any = (tensor if tensor is None else tensor.contiguous() for tensor in inputs)
+    return Inputs(*tensors)
 
 
 @lru_cache(maxsize=64)
 def _codes(codes: tuple[int, ...]) -> Tensor:
-    return torch.tensor(codes)
+    return torch.tensor(codes, device="cpu")
 
 
 def _offsets(batch_sizes: Tensor | None, at: Shape) -> tuple[int, Tensor]:
     """The number of steps, and where the rows of each begin."""
     if batch_sizes is None:
         return (at.total // at.batch if at.batch else 0), _even_offsets(at.total, at.batch)
-    offsets = torch.zeros(len(batch_sizes) + 1, dtype=torch.int64)
+    offsets = batch_sizes.new_zeros(len(batch_sizes) + 1)
     torch.cumsum(batch_sizes, 0, out=offsets[1:])
     return len(batch_sizes), offsets
 
 
 @lru_cache(maxsize=64)
 def _even_offsets(total: int, batch: int) -> Tensor:
-    return torch.arange(0, total + 1, batch) if batch else torch.zeros(1, dtype=torch.int64)
+    return torch.arange(0, total + 1, batch or 1, device="cpu")
 
 
 def _by_row(per_sequence: Tensor, batch_sizes: Tensor | None, total: int) -> Tensor:
     """(batch, n) repeated for every step that a sequence has: (total, n)."""
     if batch_sizes is None:
         return per_sequence.repeat(total // per_sequence.size(0), 1) if total else per_sequence[:0]
-    sequences = torch.arange(per_sequence.size(0)).expand(len(batch_sizes), -1)
+    sequences = torch.arange(per_sequence.size(0), device="cpu").expand(len(batch_sizes), -1)
     return per_sequence[sequences[sequences < batch_sizes.unsqueeze(1)]]

@@ -5,6 +5,7 @@ In plain eager mode the dispatcher is left out: `_Native`, an autograd function,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from mufuru.kernels import custom, inference, native, reference
 from mufuru.kernels.native import Gradients, Inputs, Options, Outputs
+from mufuru.kernels.problem import CUSTOM
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.unit import Unit, Weights
 
@@ -42,7 +44,7 @@ def sequence(run: Run) -> Result:
     )  # fmt: skip
     if torch._C._are_functorch_transforms_active():
         out = _apply(_Transformable, options, *inputs)
-    elif not _plain(inputs):
+    elif not in_eager_mode(inputs):
         out = torch.ops.mufuru.forward(*inputs, *options)
     elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs[:N_WEIGHTS]):
         out = _apply(_Native, options, *inputs)
@@ -52,11 +54,13 @@ def sequence(run: Run) -> Result:
     return Result(output, s_n, None if run.k0 is None else k_n, *((p, v) if run.trace else ()))
 
 
-def _plain(inputs: Inputs) -> bool:
-    """Whether these are ordinary tensors in eager mode, with no tracing and no fake tensors."""
+def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether these are ordinary tensors, with no tracing, no function transforms and no fake tensors about."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    return all(tensor is None or type(tensor) in (Tensor, nn.Parameter) for tensor in inputs)
+    if torch._C._are_functorch_transforms_active():
+        return False
+    return {type(tensor) for tensor in tensors} <= {Tensor, nn.Parameter, type(None)}
 
 
 class _Native(torch.autograd.Function):
@@ -123,6 +127,7 @@ def _apply(function: Any, *args: Any) -> Any:
 def _keep(ctx: Any, inputs: tuple[Any, ...], out: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[1:], *out)
     ctx.options = inputs[0]
+    ctx.ops = custom.ops_of(ctx.options.codes)  # the backward pass needs them, and the layer may be gone by then
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*out[N_GRADS:])
 
@@ -140,7 +145,9 @@ def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | 
 def _one_by_one(function: Any, size: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:
     """Map over a dimension by running the function for each of its entries."""
     rows = [
-        function.apply(*(arg if dim is None else arg.select(dim, i) for arg, dim in zip(args, in_dims, strict=True)))
+        function.apply(
+            *(arg.select(dim, i) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True))
+        )
         for i in range(size)
     ]
     return tuple(torch.stack(parts) for parts in zip(*rows, strict=True)), (0,) * len(rows[0])
@@ -155,14 +162,22 @@ def _needed(result: tuple[Tensor, ...], inputs: Inputs, needs: tuple[bool, ...])
 
 
 def _forward(*args: Any) -> tuple[Tensor, ...]:
-    return tuple(native.forward(Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])))
+    return _distinct(native.forward(Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])))
 
 
 def _backward(*args: Any) -> tuple[Tensor, ...]:
-    return tuple(native.backward(*_split(args)))
+    return _distinct(native.backward(*_split(args)))
+
+
+def _distinct(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """An operator's results may not be one and the same tensor, not even the empty one."""
+    return tuple(tensor if tensor.numel() else torch.empty_like(tensor) for tensor in tensors)
 
 
 def _options(args: tuple[Any, ...]) -> Options:
+    if max(args[0]) >= CUSTOM:
+        # below the dispatcher there is no autograd to differentiate them with
+        raise RuntimeError("operations written in Python run natively only in plain eager mode: use kernel='reference'")
     return Options(tuple(args[0]), *args[1:])
 
 
@@ -178,7 +193,7 @@ _library.impl("backward", _backward, "CPU")
 
 def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
     inputs, options = Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])
-    return tuple(native.empty_outputs(native.Shape.of(inputs, options), inputs.s0, options))
+    return _distinct(native.empty_outputs(native.Shape.of(inputs, options), inputs.s0, options))
 
 
 def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
@@ -236,9 +251,10 @@ def _second_derivatives(
         result = reference.sequence(run_of(inputs, options))
         outputs = (result.output, result.s_n, result.k_n, result.p, result.v)
         pairs = [(out, c) for out, c in zip(outputs, cotangents, strict=True) if out is not None and c is not None]
+        pairs = [(out, c) for out, c in pairs if out.shape == c.shape]
         products = _gradients(pairs, list(inputs[:N_WEIGHTS]), create_graph=True)
         pairs = [(p, g) for p, g in zip(products, grads, strict=True) if p is not None and g is not None]
-        pairs = [(p, g) for p, g in pairs if p.requires_grad]
+        pairs = [(p, g) for p, g in pairs if p.requires_grad and p.shape == g.shape]
         second = _gradients(pairs, leaves[: N_GRADS + N_WEIGHTS], create_graph=differentiable)
     return [*second, *[None] * (N_INPUTS - N_WEIGHTS)]
 

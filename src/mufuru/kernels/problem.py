@@ -14,12 +14,12 @@ from torch import Tensor
 
 from mufuru.kernels import library
 
-SIZES = ["steps", "batch", "hidden", "controller", "ops", "reset", "activation", "reverse", "is_double"]
+SIZES = ["steps", "batch", "inputs", "hidden", "controller", "ops", "reset", "activation", "reverse", "is_double"]
 POINTERS = [
-    "offsets", "codes", "w_hh", "w_kk", "w_op", "packed", "packed_back", "logit_bias", "inner_bias",
-    "s0", "k0", "state_mask", "zoneout", "allowed", "custom", "custom_ds", "custom_dv",
+    "offsets", "codes", "w_ih", "w_hh", "w_kk", "w_op", "packed", "packed_back", "x", "bias",
+    "logit_bias", "inner_bias", "s0", "k0", "state_mask", "zoneout", "allowed", "custom", "custom_ds", "custom_dv",
     "gates", "probs", "inner", "output", "s_n", "k_n", "p",
-    "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v", "d_gates", "d_probs", "d_inner", "d_s0", "d_k0",
+    "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v", "d_gates", "d_probs", "d_inner", "d_s0", "d_k0", "d_x",
 ]  # fmt: skip
 MAX_OPS, CUSTOM = 32, 1000
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
@@ -38,13 +38,13 @@ class Problem:
 
     def point(self, tensors: Mapping[str, Tensor | None]) -> None:
         for name, tensor in tensors.items():
-            if tensor is not None and tensor.numel():
+            if tensor is not None:
                 self._kept.append(tensor)
-                self._words[_POSITION[name]] = tensor.data_ptr()
+                self._words[_POSITION[name]] = tensor.data_ptr()  # 0 without elements
 
     def packed(self, back: bool, dtype: torch.dtype) -> Tensor:
         """The recurrent weights as panels."""
-        panels = torch.empty(native().mufuru_packed_size(self.address, back), dtype=dtype)
+        panels = torch.empty(native().mufuru_packed_size(self.address, back), dtype=dtype, device="cpu")
         native().mufuru_pack(self.address, back, panels.data_ptr())
         return panels
 
@@ -60,6 +60,7 @@ def native() -> ctypes.CDLL:
     address, count = ctypes.c_void_p, ctypes.c_int64
     lib.mufuru_packed_size.argtypes, lib.mufuru_packed_size.restype = [address, ctypes.c_int], count
     lib.mufuru_pack.argtypes = [address, ctypes.c_int, address]
+    lib.mufuru_sample.argtypes, lib.mufuru_sample.restype = [address, count], ctypes.c_uint64
     lib.mufuru_forward.argtypes = lib.mufuru_backward.argtypes = [address]
     lib.mufuru_activate.argtypes = lib.mufuru_compose.argtypes = [address, count]
     lib.mufuru_function.argtypes = [ctypes.c_int, count, count, address, address]

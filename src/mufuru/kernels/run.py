@@ -84,7 +84,7 @@ def _rows_before(batch_sizes: Tensor, batch: int, reverse: bool) -> Tensor:
     ends = batch_sizes.cumsum(0)
     starts, total = ends - batch_sizes, int(ends[-1])
     step = torch.repeat_interleave(batch_sizes)
-    sequence = torch.arange(total) - starts[step]
+    sequence = torch.arange(total, device="cpu") - starts[step]
     before = step + (1 if reverse else -1)
     inside = before.clamp(0, len(batch_sizes) - 1)
     known = (before == inside) & (sequence < batch_sizes[inside])

@@ -66,6 +66,18 @@ EXPORT int mufuru_choose(const char* name) {
   return 0;
 }
 
+// 64 words spread over the memory, mixed into one (FNV-1a)
+EXPORT uint64_t mufuru_sample(const void* data, int64_t bytes) {
+  const int64_t words = bytes / 4, apart = words > 64 ? words / 64 : 1;
+  uint64_t mixed = 14695981039346656037u;
+  for (int64_t i = 0; i < words; i += apart) {
+    uint32_t word;
+    std::memcpy(&word, static_cast<const char*>(data) + 4 * i, 4);
+    mixed = (mixed ^ word) * 1099511628211u;
+  }
+  return mixed;
+}
+
 EXPORT int64_t mufuru_packed_size(const Problem* p, int back) { return kernel(p).packed_size(*p, back); }
 EXPORT void mufuru_pack(const Problem* p, int back, void* to) { kernel(p).pack(*p, back, to); }
 EXPORT void mufuru_forward(const Problem* p) { kernel(p).forward(*p, threads); }

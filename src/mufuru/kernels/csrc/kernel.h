@@ -14,7 +14,7 @@ int64_t workers(const Problem& problem, const Threads& threads, int64_t steps_ro
   const Shape<T> at(problem);
   uint32_t available = 1;
   if (threads.num_threads) threads.num_threads(&available);
-  const int64_t worth = steps_rows * at.W * at.seen / kWorthAThread;
+  const int64_t worth = steps_rows * at.W * (at.seen + at.X) / kWorthAThread;
   const int64_t most = least(least(available, problem.batch), worth);
   return most < 1 ? 1 : most;
 }
@@ -39,28 +39,44 @@ void in_parallel(const Threads& threads, int64_t n, Run run) {
       &context);
 }
 
+// run(Ops) with the list of operations that fits; the lists known at compile time where speed matters most
+template <class T, class Run>
+void with_ops(const Problem& problem, Run run) {
+  if constexpr (sizeof(T) == 4 && MUFURU_BYTES > 16) {
+    if (Paper::fits(problem)) return run(static_cast<Paper*>(nullptr));
+    if (Gru::fits(problem)) return run(static_cast<Gru*>(nullptr));
+  }
+  run(static_cast<Listed*>(nullptr));
+}
+
 template <class T>
 void forward(const Problem& problem, const Threads& threads) {
   const int64_t first = problem.reverse ? problem.steps - 1 : 0;
-  in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
-              [&](int64_t worker, int64_t n) { Forward<T>(problem, worker, n, first).run(); });
+  with_ops<T>(problem, [&](auto* ops) {
+    using Ops = std::remove_pointer_t<decltype(ops)>;
+    in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
+                [&](int64_t worker, int64_t n) { Forward<T, Ops>(problem, worker, n, first).run(); });
+  });
 }
 
 template <class T>
 void activate(const Problem& problem, const Threads& threads, int64_t step) {
   in_parallel(threads, workers<T>(problem, threads, problem.batch),
-              [&](int64_t worker, int64_t n) { Forward<T>(problem, worker, n, step).activate(step, false); });
+              [&](int64_t worker, int64_t n) { Forward<T, Listed>(problem, worker, n, step).activate(step); });
 }
 
 template <class T>
 void compose(const Problem& problem, const Threads&, int64_t step) {
-  Forward<T>(problem, 0, 1, step).compose_step(step);
+  Forward<T, Listed>(problem, 0, 1, step).compose_step(step);
 }
 
 template <class T>
 void backward(const Problem& problem, const Threads& threads) {
-  in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
-              [&](int64_t worker, int64_t n) { Backward<T>(problem, worker, n).run(); });
+  with_ops<T>(problem, [&](auto* ops) {
+    using Ops = std::remove_pointer_t<decltype(ops)>;
+    in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
+                [&](int64_t worker, int64_t n) { Backward<T, Ops>(problem, worker, n).run(); });
+  });
 }
 
 template <class T>

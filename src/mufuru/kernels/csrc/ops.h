@@ -1,5 +1,6 @@
 // The composition operations: each value beside its derivatives. The codes are those of `mufuru/ops.py`.
 #pragma once
+#include "problem.h"
 #include "vec.h"
 
 namespace mufuru {
@@ -18,7 +19,7 @@ struct Composed {
 };
 
 template <class T>
-inline Composed<T> compose(Op op, V<T> s, V<T> v) {
+__attribute__((always_inline)) inline Composed<T> compose(Op op, V<T> s, V<T> v) {
   const V<T> zero{}, one = zero + T(1), half = zero + T(0.5);
   switch (op) {
     case Op::keep: return {s, one, zero};
@@ -38,6 +39,31 @@ inline Composed<T> compose(Op op, V<T> s, V<T> v) {
   }
   return {zero, zero, zero};
 }
+
+// The operations of a run: any list, or one that is known when this is compiled and so costs no switch.
+struct Listed {
+  const int64_t *codes, n;
+  explicit Listed(const Problem& problem) : codes(problem.codes), n(problem.ops) {}
+  int64_t size() const { return n; }
+  Op operator[](int64_t j) const { return static_cast<Op>(codes[j]); }
+  bool built_in(int64_t j) const { return codes[j] < kCustom; }
+};
+template <Op... ops>
+struct Fixed {
+  static constexpr Op list[] = {ops...};
+  explicit Fixed(const Problem&) {}
+  static constexpr int64_t size() { return sizeof...(ops); }
+  constexpr Op operator[](int64_t j) const { return list[j]; }
+  static constexpr bool built_in(int64_t) { return true; }
+  static bool fits(const Problem& problem) {
+    if (problem.ops != size()) return false;
+    for (int64_t j = 0; j < size(); ++j)
+      if (problem.codes[j] != static_cast<int64_t>(list[j])) return false;
+    return true;
+  }
+};
+using Paper = Fixed<Op::keep, Op::replace, Op::max, Op::min, Op::mul, Op::diff, Op::forget>;
+using Gru = Fixed<Op::keep, Op::replace>;
 
 }  // namespace MUFURU_ARCH
 }  // namespace mufuru

@@ -16,13 +16,15 @@ enum Activation : int64_t { kTanh = 0, kSigmoid = 1 };
 // A row of gates is [feature H, reset H or none, L-1 logits of H each, or the controller K]: its width is W.
 // The last operation is the reference of the softmax: logits are relative to it, so it needs no product.
 struct Problem {
-  int64_t steps, batch, hidden, controller, ops, reset, activation, reverse, is_double;
+  int64_t steps, batch, inputs, hidden, controller, ops, reset, activation, reverse, is_double;
   const int64_t* offsets;  // T + 1: where the rows of each step begin
   const int64_t* codes;    // L
 
-  const void *w_hh, *w_kk, *w_op;      // as the layer holds them: rows feature, reset, operations (or controller)
-  const void *packed, *packed_back;    // the same as panels, by mufuru_pack
+  const void *w_ih, *w_hh, *w_kk, *w_op;  // as the layer holds them: rows feature, reset, operations (or controller)
+  const void *packed, *packed_back;       // the same as panels, by mufuru_pack
 
+  const void* x;           // total x inputs
+  const void* bias;        // W, added to the products with the inputs, or null
   const void* logit_bias;  // full controller: H, the reference's bias; recurrent controller: L * H; or null
   const void* inner_bias;  // reset after: H, or null
   const void *s0, *k0;     // B x H, B x K
@@ -30,9 +32,11 @@ struct Problem {
   const uint8_t* allowed;            // B x L or null
   const void *custom, *custom_ds, *custom_dv;  // operations x total x H
 
-  void* gates;   // total x W: in, products with the inputs; out, v, r and the weights p (or k)
-  void* probs;   // recurrent controller: total x (L-1) x H, out
-  void* inner;   // reset after: total x H, out: W_v s + b_v
+  // kept for the backward pass; null when there will be none
+  void* gates;   // total x W: v, r and the weights p (or k)
+  void* probs;   // recurrent controller: total x (L-1) x H
+  void* inner;   // reset after: total x H: W_v s + b_v
+
   void* output;  // total x H
   void *s_n, *k_n;
   void* p;       // total x L x H or null
@@ -42,6 +46,7 @@ struct Problem {
   void* d_probs;  // recurrent controller: total x (L-1) x H
   void* d_inner;  // reset after: total x H
   void *d_s0, *d_k0;
+  void* d_x;      // total x inputs or null
 };
 
 // LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)

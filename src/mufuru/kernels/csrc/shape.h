@@ -9,7 +9,7 @@ namespace MUFURU_ARCH {
 template <class T>
 struct Shape {
   const Problem& in;
-  int64_t H, K, L, logits;       // logits: all operations but the reference
+  int64_t X, H, K, L, logits;    // X inputs; logits: all operations but the reference
   int64_t r, rest, W;            // columns of gates: v at 0, r, then logits or k; W in all
   int64_t seen;                  // what products see: the state and, with a controller, its last state
   int64_t logit_depth;           // the operand of the logits: the state or the controller
@@ -17,7 +17,7 @@ struct Shape {
   bool before, after;
 
   explicit Shape(const Problem& p)
-      : in(p), H(p.hidden), K(p.controller), L(p.ops), logits(p.ops - 1), before(p.reset == kBefore), after(p.reset == kAfter) {
+      : in(p), X(p.inputs), H(p.hidden), K(p.controller), L(p.ops), logits(p.ops - 1), before(p.reset == kBefore), after(p.reset == kAfter) {
     r = H;
     rest = p.reset == kNoReset ? H : 2 * H;
     W = rest + (K ? K : logits * H);
@@ -29,17 +29,19 @@ struct Shape {
   static constexpr int64_t width = Panel<T>::width;
   int64_t chunks() const { return panels<T>(H); }
 
-  // packed for the forward pass: reset (if before), controller, then chunk by chunk feature, reset (if after), logits
+  // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits, inputs
   int64_t packed_r() const { return 0; }
   int64_t packed_k() const { return before ? chunks() * H * width : 0; }
   int64_t packed_chunks() const { return packed_k() + (K ? panels<T>(K) * seen * width : 0); }
   int64_t packed_chunk() const { return ((after ? 2 : 1) * H + logits * logit_depth) * width; }
-  int64_t packed_size() const { return packed_chunks() + chunks() * packed_chunk(); }
-  // and for the backward pass: feature (if before), everything else to the state, logits to controller, its own loop
+  int64_t packed_x() const { return packed_chunks() + chunks() * packed_chunk(); }
+  int64_t packed_size() const { return packed_x() + panels<T>(W) * X * width; }
+  // and for the backward pass: feature (if before), all else to the state, logits to controller, its own loop, inputs
   int64_t back_state() const { return before ? chunks() * H * width : 0; }
   int64_t back_logits() const { return back_state() + chunks() * (W - first) * width; }
   int64_t back_k() const { return back_logits() + (K ? panels<T>(K) * logits * H * width : 0); }
-  int64_t back_size() const { return back_k() + (K ? panels<T>(K) * K * width : 0); }
+  int64_t back_x() const { return back_k() + (K ? panels<T>(K) * K * width : 0); }
+  int64_t back_size() const { return back_x() + panels<T>(X) * W * width; }
 
   const T* weights(const void* p) const { return static_cast<const T*>(p); }
   int64_t rows_at(int64_t t) const { return in.offsets[t + 1] - in.offsets[t]; }
@@ -53,22 +55,26 @@ struct Shape {
     if (earlier < 0 || earlier >= in.steps || i >= rows_at(earlier)) return static_cast<const T*>(initial) + i * width_of_initial;
     return row(states, earlier, i, size);
   }
-  T* probs_row(int64_t t, int64_t i) const {
-    return K ? row(in.probs, t, i, logits * H) : row(in.gates, t, i, W) + rest;
-  }
-  const T* custom_row(const void* values, int64_t op, int64_t t, int64_t i) const {
-    return static_cast<const T*>(values) + ((in.codes[op] - kCustom) * in.offsets[in.steps] + in.offsets[t] + i) * H;
+  // steps worked on together where they need not follow each other: enough rows for the products to run at full speed
+  int64_t stretch(int64_t rows) const { return rows >= 48 || rows < 1 ? 1 : 48 / rows; }
+  const T* custom_row(const void* values, int64_t op, int64_t place) const {
+    return static_cast<const T*>(values) + ((in.codes[op] - kCustom) * in.offsets[in.steps] + place) * H;
   }
 };
 
 // The weights p that the forward pass kept; the last one is what is missing to 1.
 template <class T>
-inline void kept_weights(const Shape<T>& at, int64_t t, int64_t i, int64_t u, int64_t m, V<T>* p) {
-  const T* kept = at.probs_row(t, i) + u;
+inline void kept_weights(const Shape<T>& at, const T* kept, const uint8_t* allowed, int64_t m, V<T>* p) {
   V<T> last = splat<T>(1);
   for (int64_t j = 0; j < at.logits; ++j) last -= p[j] = load(kept + j * at.H, m);
-  const bool forbidden = at.in.allowed && !at.in.allowed[i * at.L + at.logits];
-  p[at.logits] = forbidden ? splat<T>(0) : last;
+  p[at.logits] = allowed && !allowed[at.logits] ? splat<T>(0) : last;
+}
+
+// the reference's row of W_ih for row i of the gates, or null where nothing is taken off
+template <class T>
+inline const T* reference_row(const Shape<T>& at, int64_t i) {
+  if (at.K || i < at.rest) return nullptr;
+  return static_cast<const T*>(at.in.w_ih) + (at.W + (i - at.rest) % at.H) * at.X;
 }
 
 template <class T>
@@ -98,6 +104,12 @@ void pack_forward(const Problem& problem, T* to) {
     for (int64_t j = 0; j < at.logits; ++j, panel += depth * width)
       pack_rows<T>(logits + (j * H + u) * depth, reference + u * depth, depth, depth, columns, panel);
   }
+  T* inputs = to + at.packed_x();
+  for (int64_t i = 0; i < panels<T>(at.W) * width; ++i) {
+    T* column = inputs + i / width * at.X * width + i % width;
+    const T *from = at.weights(problem.w_ih) + i * at.X, *less = i < at.W ? reference_row<T>(at, i) : nullptr;
+    for (int64_t k = 0; k < at.X; ++k) column[k * width] = i < at.W ? (less ? from[k] - less[k] : from[k]) : 0;
+  }
 }
 
 template <class T>
@@ -122,6 +134,14 @@ void pack_backward(const Problem& problem, T* to) {
     for (int64_t j = 0; j < at.logits; ++j, panel += H * width)
       pack_columns<T>(op + j * H * K + u, op + at.logits * H * K + u, K, H, columns, panel);
     pack_columns<T>(kk + u, nullptr, K, K, columns, to + at.back_k() + c * K * width);
+  }
+  for (int64_t c = 0; c < panels<T>(at.X); ++c) {
+    const int64_t u = c * width, columns = least(at.X - u, width);
+    T* panel = to + at.back_x() + c * at.W * width;
+    for (int64_t i = 0; i < at.W; ++i, panel += width) {
+      const T* less = reference_row<T>(at, i);
+      pack_columns<T>(at.weights(problem.w_ih) + i * at.X + u, less ? less + u : nullptr, at.X, 1, columns, panel);
+    }
   }
 }
 

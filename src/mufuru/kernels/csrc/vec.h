@@ -82,14 +82,14 @@ struct Exp<float> {
   static constexpr int degree = 7, fraction = 5, mantissa = 23, bias = 127;
   static constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, in the lowest bits
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  static constexpr float lowest = -87.33654f, highest = 88.376f;
+  static constexpr float zero = -88.0f, highest = 88.376f;
 };
 template <>
 struct Exp<double> {
   static constexpr int degree = 13, fraction = 9, mantissa = 52, bias = 1023;
   static constexpr double shift = 6755399441055744.0;  // 1.5 * 2^52
   static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
-  static constexpr double lowest = -708.396418532264, highest = 709.436;
+  static constexpr double zero = -709.0, highest = 709.436;
 };
 
 template <class T>
@@ -99,21 +99,19 @@ constexpr T inverse_factorial(int k) {
   return 1 / product;
 }
 
-// e^x for x <= 0: within 1 ulp from the lowest normal result up, 0 below; NaN goes through the sums and stays NaN.
+// e^x for x <= 0, within 1.1 ulp down to the lowest normal number; below it, towards 0. NaN goes through and stays.
 // x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its series
 template <class T>
 inline V<T> exp_falling(V<T> x) {
   using E = Exp<T>;
-  const V<T> inside = x < E::lowest ? splat<T>(E::lowest) : x;
-  const V<T> shifted = inside * T(1.4426950408889634) + E::shift, n = shifted - E::shift;
-  const V<T> high = inside - n * E::ln2_high, r = high - n * E::ln2_low;  // the first difference is exact
-  const V<T> lost = (high - r) - n * E::ln2_low;
+  x = x < E::zero ? splat<T>(E::zero) : x;
+  const V<T> shifted = x * T(1.4426950408889634) + E::shift, n = shifted - E::shift;
+  const V<T> r = (x - n * E::ln2_high) - n * E::ln2_low;
   V<T> sum = splat<T>(inverse_factorial<T>(E::degree));
 #pragma GCC unroll 16
   for (int k = E::degree - 1; k >= 2; --k) sum = sum * r + inverse_factorial<T>(k);
-  const V<T> expm1 = (r * r * sum + lost) + r;
-  const V<T> power = (V<T>)(((I<T>)shifted + E::bias) << E::mantissa);
-  return x < E::lowest ? splat<T>(0) : expm1 * power + power;
+  const V<T> power = (V<T>)(((I<T>)shifted + E::bias) << E::mantissa);  // of the lowest n it is 0
+  return (r * r * sum + r) * power + power;
 }
 
 // the same for all x; inf above highest

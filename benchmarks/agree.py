@@ -1,0 +1,78 @@
+"""Before anything is timed: do those who should compute the same do so?"""
+
+from __future__ import annotations
+
+import peers
+import torch
+from shapes import Shape
+from torch import Tensor, nn
+
+from mufuru import MuFuRU, use_kernel
+
+# float32 sums in another order: about 1e-6 of the largest number is what is seen
+TOLERANCE = 2e-5
+CHECKED_STEPS = 100
+"""Longer sequences are cut to this for the check: the reference is slow."""
+
+
+def check(shape: Shape) -> dict[str, float]:
+    """The largest difference of each pair, relative to the largest number; stops the program if one is too large.
+
+    Values and gradients of the input and of all parameters; for onnxruntime, which has no gradients, values.
+    """
+    n, m = shape.input_size, shape.hidden_size
+    x = torch.randn(min(shape.steps, CHECKED_STEPS), shape.batch, n)
+    seven = MuFuRU(n, m, kernel="native")
+    custom = MuFuRU(n, m, ops=peers.WITH_CUSTOM, kernel="native")
+    custom.load_state_dict(seven.state_dict())
+    gru = nn.GRU(n, m)
+    found = {
+        "native and reference, seven ops": _from_reference(seven, x),
+        "native and reference, keep + replace": _from_reference(
+            MuFuRU(n, m, ops=("keep", "replace"), kernel="native"), x
+        ),
+        "native and reference, controller 50": _from_reference(MuFuRU(n, m, controller_size=50, kernel="native"), x),
+        "custom op and built-in op": _largest(_values(custom, x), _values(seven, x)),
+        "MuFuRU.from_gru and nn.GRU": _from_gru(gru, x),
+        "onnxruntime and nn.GRU": _from_onnx(gru, x),
+    }
+    for pair, difference in found.items():
+        # not "difference > TOLERANCE", which NaN would pass
+        if not difference <= TOLERANCE:
+            raise SystemExit(
+                f"{shape}: {pair} differ by {difference:.1e} of the largest number; {TOLERANCE:.0e} is allowed"
+            )
+    return found
+
+
+def _values(module: nn.Module, x: Tensor) -> list[Tensor]:
+    """Output, gradient of the input, gradients of the parameters."""
+    x = x.clone().requires_grad_()
+    output = module(x)[0]
+    return [output, *torch.autograd.grad(output.sum(), [x, *module.parameters()])]
+
+
+def _from_reference(layer: MuFuRU, x: Tensor) -> float:
+    native = _values(layer, x)
+    with use_kernel("reference"):
+        return _largest(native, _values(layer, x))
+
+
+def _from_gru(gru: nn.GRU, x: Tensor) -> float:
+    output, d_x, *grads = _values(MuFuRU.from_gru(gru, kernel="native"), x)
+    blocks = [grad.chunk(4) for grad in grads]
+    as_gru = [torch.cat([reset, keep, features]) for features, reset, keep, _ in blocks]
+    return _largest([output, d_x, *as_gru], _values(gru, x))
+
+
+def _from_onnx(gru: nn.GRU, x: Tensor) -> float:
+    y, _ = peers.onnx_session(gru, 1).run(None, {"x": x.numpy()})
+    return _largest([torch.from_numpy(y)[:, 0]], [gru(x)[0]])
+
+
+def _largest(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    pairs = [(a.detach(), b.detach()) for a, b in zip(ours, theirs, strict=True)]
+    # all are zero where a first step has no state to multiply
+    differences = [(a - b).abs().max() / b.abs().max().clamp(min=1e-30) for a, b in pairs]
+    # torch's max, unlike Python's, lets NaN through
+    return float(torch.stack(differences).max())

@@ -1,0 +1,55 @@
+"""The floor: the matrix products of a layer of seven operations, alone, by `torch.mm` into memory already there.
+
+One of the seven logits is free, so that a row of gates has eight blocks: features, reset gate and six logits.
+"""
+
+from __future__ import annotations
+
+import torch
+from shapes import Shape
+
+BLOCKS = 8
+
+
+class Floor:
+    """As many and as large products as the layer needs; the numbers in them mean nothing."""
+
+    def __init__(self, shape: Shape) -> None:
+        rows, inputs, units = shape.steps * shape.batch, shape.input_size, shape.hidden_size
+        width = BLOCKS * units
+        self.x, self.states, self.reset_states, self.gates, self.d_gates = (
+            torch.randn(rows, size) for size in (inputs, units, units, width, width)
+        )
+        self.w_ih, self.w_hh, self.w_v = (
+            torch.randn(inputs, width),
+            torch.randn(units, width - units),
+            torch.randn(units, units),
+        )
+        self.w_ih_back, self.w_hh_back, self.w_v_back = (w.t().contiguous() for w in (self.w_ih, self.w_hh, self.w_v))
+        self.d_x, self.d_ih, self.d_hh = (
+            torch.empty(rows, inputs),
+            torch.empty(width, inputs),
+            torch.empty(width, units),
+        )
+        self.d_v, self.d_rest = self.d_gates[:, :units], self.d_gates[:, units:]
+        self.out_v, self.out_s = torch.empty(shape.batch, units), torch.empty(shape.batch, units)
+        self.out_rest = torch.empty(shape.batch, width - units)
+        self.steps = list(zip(self.states.split(shape.batch), self.reset_states.split(shape.batch), strict=True))
+        self.steps_back = list(zip(self.d_v.split(shape.batch), self.d_rest.split(shape.batch), strict=True))
+
+    def forward(self) -> None:
+        torch.mm(self.x, self.w_ih, out=self.gates)
+        for s, reset_s in self.steps:
+            torch.mm(s, self.w_hh, out=self.out_rest)
+            torch.mm(reset_s, self.w_v, out=self.out_v)
+
+    def training(self) -> None:
+        self.forward()
+        for d_v, d_rest in reversed(self.steps_back):
+            torch.mm(d_v, self.w_v_back, out=self.out_v)
+            torch.mm(d_rest, self.w_hh_back, out=self.out_s)
+        units = self.out_s.size(1)
+        torch.mm(self.d_gates, self.w_ih_back, out=self.d_x)
+        torch.mm(self.d_gates.t(), self.x, out=self.d_ih)
+        torch.mm(self.d_v.t(), self.reset_states, out=self.d_hh[:units])
+        torch.mm(self.d_rest.t(), self.states, out=self.d_hh[units:])

@@ -1,0 +1,172 @@
+"""The record as Markdown: ratios only, for times mean nothing on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import memory
+import scaling
+import shapes
+from measure import Ratio
+from record import Record
+from shapes import BARS, MODES, Bar, Mode, Shape
+
+NAMES = {shape.name: shape for shape in shapes.SHAPES}
+
+
+def markdown(record: Record, plots: Iterable[str] = ()) -> str:
+    parts = ["# Recurrent layers, measured side by side", _about(record)]
+    parts += [f"![Ratios, as in the tables below]({name})" for name in plots]
+    parts += ["## What we hold ourselves to", bars(record)]
+    for mode in MODES:
+        for threads in thread_counts(record):
+            if _measured(record, mode, threads):
+                parts += [f"## {mode.capitalize()}, {_threads(threads)}", ratios(record, mode, threads)]
+                parts += ["Seven operations against the others:", against(record, mode, threads)]
+    parts += _scaling(record)
+    if record.memory:
+        parts += ["## Memory: bytes saved for the backward pass, per step and unit", memory.HOW, _memory(record)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def thread_counts(record: Record) -> list[int]:
+    return sorted({timing.threads for timing in record.timings})
+
+
+def ratios(record: Record, mode: Mode, threads: int) -> str:
+    """Every peer's time by nn.GRU's."""
+    names = [
+        peer
+        for peer in shapes.PEERS
+        if any(_at(t.mode, t.threads, mode, threads) and t.peer == peer for t in record.timings)
+    ]
+    names.remove(shapes.GRU)
+    rows = [
+        [shape, *(_cell(record, shape, mode, threads, peer, shapes.GRU) for peer in names)]
+        for shape in _measured(record, mode, threads)
+    ]  # fmt: skip
+    return table(["ratio to nn.GRU", *names], rows)
+
+
+def against(record: Record, mode: Mode, threads: int) -> str:
+    """Seven operations' time by that of every other."""
+    bases = [shapes.GRU, shapes.LSTM, *([shapes.ONNX] if mode == "inference" else []), shapes.FLOOR, shapes.GATED]
+    rows = [
+        [shape, *(_cell(record, shape, mode, threads, shapes.SEVEN, base) for base in bases)]
+        for shape in _measured(record, mode, threads)
+    ]  # fmt: skip
+    return table(["seven ops, ratio to", *bases], rows)
+
+
+def bars(record: Record) -> str:
+    counts = thread_counts(record)
+    rows = []
+    for bar in BARS:
+        found = [record.ratio(bar.shape, bar.mode, threads, bar.peer, bar.base) for threads in counts]
+        if any(found):
+            rows.append(
+                [
+                    bar.shape,
+                    bar.mode,
+                    f"{bar.peer} / {bar.base}",
+                    f"≤ {bar.limit:g}",
+                    *(_verdict(bar, r) for r in found),
+                ]
+            )
+    return table(["shape", "mode", "ratio", "bar", *(_threads(threads) for threads in counts)], rows) if rows else ""
+
+
+def _verdict(bar: Bar, ratio: Ratio | None) -> str:
+    if ratio is None:
+        return text(ratio)
+    return f"{text(ratio)} {'met' if ratio.value <= bar.limit else '**missed**'}"
+
+
+def _cell(record: Record, shape: str, mode: Mode, threads: int, peer: str, base: str) -> str:
+    timing = record.find(shape, mode, threads, peer)
+    if timing is not None and timing.left_out:
+        return "left out ¹"
+    return text(record.ratio(shape, mode, threads, peer, base))
+
+
+def text(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"{_number(ratio.value)} ({_number(ratio.low)}–{_number(ratio.high)})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value < 0.0995 else f"{value:.2f}" if value < 9.95 else f"{value:.0f}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def _about(record: Record) -> str:
+    made = "\n".join(f"- {key}: {value}" for key, value in (record.machine | record.settings).items())
+    worst = max((d for pairs in record.agreement.values() for d in pairs.values()), default=0.0)
+    partial = "" if record.complete else "**Interrupted: this is what was measured until then.**\n\n"
+    left_out = next((timing.left_out for timing in record.timings if timing.left_out), "")
+    return (
+        f"{partial}One process, the peers taking turns. A ratio is that of the medians; in brackets the quartiles of "
+        "the ratios round by round. Below 1 is faster. A training step is forward and backward of the sum of the "
+        "outputs, with gradients of the input and of all parameters. The floor is the matrix products of seven "
+        f"operations alone. Before the clock started, all agreed to {worst:.0e} of the "
+        f"largest number, values and gradients.\n\n{made}" + (f"\n\n¹ left out: {left_out}." if left_out else "")
+    )
+
+
+def _measured(record: Record, mode: Mode, threads: int) -> list[str]:
+    found = {timing.shape for timing in record.timings if _at(timing.mode, timing.threads, mode, threads)}
+    return [name for name in NAMES if name in found]
+
+
+def _at(mode: Mode, threads: int, wanted: Mode, wanted_threads: int) -> bool:
+    return (mode, threads) == (wanted, wanted_threads)
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count > 1 else ''}"
+
+
+def growth(record: Record, sizes: tuple[Shape, ...], mode: Mode, peer: str, base: Shape) -> list[float | None]:
+    """Time per step at every size, by that at the size `base`."""
+    at = {t.shape: t for t in record.scaling if (t.mode, t.peer) == (mode, peer)}
+    if base.name not in at:
+        return [None] * len(sizes)
+    unit = at[base.name].median / base.steps
+    return [at[size.name].median / size.steps / unit if size.name in at else None for size in sizes]
+
+
+def _scaling(record: Record) -> list[str]:
+    if not record.scaling:
+        return []
+    longest, narrowest = scaling.LENGTHS[-1], scaling.WIDTHS[0]
+    return [
+        f"## Scaling, {_threads(record.scaling[0].threads)}",
+        f"Time per step as sequences grow (B {longest.batch}, N = M = {longest.hidden_size}), by that at "
+        f"{longest.name}. Flat is 1; a short sequence pays for the call.",
+        _growth_table(record, scaling.LENGTHS, longest),
+        f"Time as the layer grows (T {narrowest.steps}, B {narrowest.batch}, N = M), by that at {narrowest.name}.",
+        _growth_table(record, scaling.WIDTHS, narrowest),
+    ]
+
+
+def _growth_table(record: Record, sizes: tuple[Shape, ...], base: Shape) -> str:
+    rows = []
+    for mode in MODES:
+        for peer in scaling.COMPARED:
+            cells = growth(record, sizes, mode, peer, base)
+            rows.append([f"{mode}, {peer}", *("–" if cell is None else _number(cell) for cell in cells)])
+    return table(["", *(size.name for size in sizes)], rows)
+
+
+def _memory(record: Record) -> str:
+    names = list(memory.COUNTED)
+    rows = [[shape, *(f"{found[peer]:.0f}" for peer in names)] for shape, found in record.memory.items()]
+    return table(["bytes", *names], rows)

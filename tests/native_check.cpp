@@ -1,0 +1,188 @@
+// The native kernel without Python, for sanitizers: every buffer is on the heap and exactly as large as it must be, so
+// that any access beside it is seen. `make sanitize` builds and runs this.
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "problem.h"
+
+using namespace mufuru;
+
+extern "C" {
+int64_t mufuru_packed_size(const Problem*, int back);
+void mufuru_pack(const Problem*, int back, void* to);
+void mufuru_forward(const Problem*);
+void mufuru_activate(const Problem*, int64_t step);
+void mufuru_compose(const Problem*, int64_t step);
+void mufuru_backward(const Problem*);
+void mufuru_function(int is_double, int64_t which, int64_t n, const void* x, void* y);
+int mufuru_choose(const char* name);
+void mufuru_set_threads(ParallelFor, NumThreads);
+}
+
+static uint32_t thread_count = 1;
+
+static int32_t count_threads(uint32_t* n) {
+  *n = thread_count;
+  return 0;
+}
+
+static int32_t parallel_for(int64_t begin, int64_t end, int64_t, Body body, void* context) {
+  std::vector<std::thread> threads;
+  for (int64_t i = begin; i < end; ++i) threads.emplace_back([=] { body(i, i + 1, context); });
+  for (auto& thread : threads) thread.join();
+  return 0;
+}
+
+static void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "native_check: %s\n", what);
+  std::exit(1);
+}
+
+struct Sizes {
+  int64_t inputs, hidden, controller, ops;
+  std::vector<int64_t> alive;  // sequences at each step
+  int64_t batch;
+  bool masks, python;
+};
+
+template <class T>
+class Check {
+ public:
+  Check(const Sizes& sizes, int64_t reset, bool reverse, bool train) : sizes(sizes), train(train), random(7) {
+    const int64_t X = sizes.inputs, H = sizes.hidden, K = sizes.controller, L = sizes.ops, B = sizes.batch;
+    for (int64_t n : sizes.alive) offsets.push_back(offsets.back() + n);
+    const int64_t total = offsets.back(), rest = reset == kNoReset ? H : 2 * H, W = rest + (K ? K : (L - 1) * H);
+    for (int64_t j = 0; j < L; ++j) codes.push_back(sizes.python && j % 3 == 1 ? kCustom + j / 3 : j % 10);
+    const int64_t python = sizes.python ? (L + 1) / 3 : 0;
+    problem.steps = sizes.alive.size(), problem.batch = B, problem.inputs = X, problem.hidden = H;
+    problem.controller = K, problem.ops = L;
+    problem.reset = reset, problem.reverse = reverse, problem.is_double = sizeof(T) == 8;
+    problem.offsets = offsets.data(), problem.codes = codes.data();
+    const int64_t rows = rest + (K ? K : L * H);
+    problem.w_ih = fresh(rows * X), problem.w_hh = fresh(rows * H), problem.x = fresh(total * X), problem.bias = fresh(W);
+    problem.w_kk = K ? fresh(K * K) : nullptr, problem.w_op = K ? fresh(L * H * K) : nullptr;
+    problem.logit_bias = fresh(K ? L * H : H), problem.inner_bias = reset == kAfter ? fresh(H) : nullptr;
+    problem.s0 = fresh(B * H), problem.k0 = K ? fresh(B * K) : nullptr;
+    if (sizes.masks) {
+      problem.state_mask = fresh(B * H), problem.zoneout = fresh(total * H);
+      for (int64_t i = 0; i < B * L; ++i) allowed.push_back(i % L == 0 || i % 3);
+      problem.allowed = allowed.data();
+    }
+    problem.custom = fresh(python * total * H);
+    problem.custom_ds = fresh(python * total * H), problem.custom_dv = fresh(python * total * H);
+    if (train || sizes.python) {
+      problem.gates = fresh(total * W), problem.probs = K ? fresh(total * (L - 1) * H) : nullptr;
+      problem.inner = reset == kAfter ? fresh(total * H) : nullptr;
+    }
+    problem.output = fresh(total * H), problem.s_n = fresh(B * H), problem.k_n = K ? fresh(B * K) : nullptr;
+    problem.p = fresh(total * L * H);
+    problem.grad_output = fresh(total * H), problem.grad_s_n = fresh(B * H), problem.grad_k_n = K ? fresh(B * K) : nullptr;
+    problem.grad_p = fresh(total * L * H), problem.grad_v = fresh(total * H);
+    problem.d_gates = fresh(total * W), problem.d_probs = K ? fresh(total * (L - 1) * H) : nullptr;
+    problem.d_inner = reset == kAfter ? fresh(total * H) : nullptr;
+    problem.d_s0 = fresh(B * H), problem.d_k0 = K ? fresh(B * K) : nullptr;
+    problem.d_x = reverse ? nullptr : fresh(total * X);
+  }
+
+  // the states after every step and, in training, the gradients of the first ones
+  std::vector<T> run() {
+    void* packed = fresh(mufuru_packed_size(&problem, 0));
+    mufuru_pack(&problem, 0, packed);
+    problem.packed = packed;
+    if (sizes.python) by_steps();
+    else mufuru_forward(&problem);
+    std::vector<T> result;
+    append(result, problem.output, offsets.back() * sizes.hidden);
+    if (train) {
+      void* packed_back = fresh(mufuru_packed_size(&problem, 1));
+      mufuru_pack(&problem, 1, packed_back);
+      problem.packed_back = packed_back;
+      mufuru_backward(&problem);
+      append(result, problem.d_s0, sizes.batch * sizes.hidden);
+    }
+    for (T x : result) require(x - x == 0, "a result is not finite");
+    return result;
+  }
+
+ private:
+  Sizes sizes;
+  bool train;
+  Problem problem{};
+  std::vector<int64_t> offsets{0}, codes;
+  std::vector<uint8_t> allowed;
+  std::vector<std::vector<T>> kept;
+  std::mt19937 random;
+
+  T* fresh(int64_t n) {
+    kept.emplace_back(n);
+    for (T& x : kept.back()) x = T(random() % 2001) / 1000 - 1;
+    return kept.back().data();
+  }
+
+  static void append(std::vector<T>& to, const void* from, int64_t n) {
+    const T* numbers = static_cast<const T*>(from);
+    to.insert(to.end(), numbers, numbers + n);
+  }
+
+  void by_steps() {
+    for (int64_t i = 0; i < problem.steps; ++i) {
+      const int64_t t = problem.reverse ? problem.steps - 1 - i : i;
+      mufuru_activate(&problem, t);
+      mufuru_compose(&problem, t);
+    }
+  }
+};
+
+template <class T>
+static void check(const Sizes& sizes, int64_t reset, bool reverse, bool train) {
+  std::vector<T> first;
+  for (uint32_t threads : {1, 2, 3}) {
+    thread_count = threads;
+    std::vector<T> result = Check<T>(sizes, reset, reverse, train).run();
+    if (threads == 1) first = result;
+    require(first == result, "the result depends on the threads");
+  }
+}
+
+template <class T>
+static void check_functions() {
+  for (int64_t n = 0; n < 40; ++n)
+    for (int64_t which = 0; which < 3; ++which) {
+      std::vector<T> x(n, T(-3)), y(n);
+      mufuru_function(sizeof(T) == 8, which, n, x.data(), y.data());
+    }
+}
+
+int main() {
+  mufuru_set_threads(parallel_for, count_threads);
+  const std::vector<int64_t> many_steps(30, 7);
+  // inputs, hidden, controller, operations, sequences at each step, batch, masks, Python operations
+  const std::vector<Sizes> all = {
+      {1, 1, 0, 1, {1}, 1, false, false},          {2, 1, 1, 2, {2, 1}, 3, true, false},
+      {3, 11, 0, 7, {5, 5, 4, 1}, 6, true, false}, {3, 11, 7, 7, {5, 5, 4, 1}, 6, true, false},
+      {8, 16, 0, 2, {6, 6}, 6, false, false},      {19, 33, 17, 10, {13, 12, 7}, 13, true, false},
+      {3, 11, 0, 4, {5, 4, 1}, 6, false, true},    {33, 19, 5, 7, {3, 3, 2}, 3, true, true},
+      {3, 11, 0, 7, {}, 3, true, false},           {3, 11, 3, 7, {}, 0, false, false},
+      {5, 33, 0, 7, many_steps, 7, true, false},   {2, 5, 0, 32, {4, 2}, 4, true, false},
+  };
+  for (const char* set : {"plain", "avx2", "avx512"}) {
+    if (!mufuru_choose(set)) {
+      std::printf("%s: not on this machine\n", set);
+      continue;
+    }
+    for (const Sizes& sizes : all)
+      for (int64_t reset : {kNoReset, kBefore, kAfter})
+        for (bool reverse : {false, true})
+          for (bool train : {false, true}) {
+            check<float>(sizes, reset, reverse, train);
+            check<double>(sizes, reset, reverse, train);
+          }
+    check_functions<float>();
+    check_functions<double>();
+    std::printf("%s: right\n", set);
+  }
+}

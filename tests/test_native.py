@@ -1,0 +1,233 @@
+"""The native kernel against the reference: every option, and the edges that random numbers never meet."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+from kernels import (
+    UNEVEN,
+    assert_close,
+    assert_kernels_agree,
+    everything,
+    gradients,
+    leaves_of,
+    make_run,
+    needs_native,
+    replace_weights,
+)
+from torch import Tensor
+
+from mufuru import ops
+from mufuru.kernels import operators, reference
+from mufuru.kernels.run import Masks, Run
+from mufuru.unit import Weights
+
+pytestmark = needs_native
+NATIVE = tuple(op.name for op in ops.native())
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "ops": (("keep", "replace"), ("replace",), ("forget", "max"), ops.PAPER, ops.PAPER[::-1], NATIVE, NATIVE[::-1]),
+    "reset": ("before", "after", None),
+    "activation": ("tanh", "sigmoid"),
+    "controller": (None, 7),
+    "bias": (True, False),
+    "batch_sizes": (None, UNEVEN, (5, 2)),
+    "reverse": (False, True),
+    "masks": ((), ("state",), ("zoneout",), ("allowed",), ("state", "zoneout", "allowed")),
+    "trace": (False, True),
+    "dtype": (torch.float64, torch.float32),
+}
+COMBINATIONS = random.Random(5).sample(list(itertools.product(*OPTIONS.values())), 250)
+
+
+def test_every_two_options_meet() -> None:
+    for (i, first), (j, second) in itertools.combinations(enumerate(OPTIONS.values()), 2):
+        met = {(row[i], row[j]) for row in COMBINATIONS}
+        assert met == set(itertools.product(first, second))
+
+
+@pytest.mark.parametrize("combination", range(len(COMBINATIONS)))
+def test_combinations(combination: int) -> None:
+    assert_kernels_agree(make_run(**dict(zip(OPTIONS, COMBINATIONS[combination], strict=True))))
+
+
+def tied(run: Run) -> Run:
+    """State and features both 0, where max, min and diff have a corner; the logits are random still."""
+
+    def without_features(weight: Tensor) -> Tensor:
+        changed = weight.detach().clone()
+        changed[: run.unit.hidden_size] = 0
+        return changed.requires_grad_()
+
+    names = ("ih", "hh", "bias_ih", "bias_hh")
+    weights = run.weights._replace(**{name: without_features(getattr(run.weights, name)) for name in names})
+    return run._replace(weights=weights, s0=torch.zeros_like(run.s0, requires_grad=True))
+
+
+def strided(tensor: Tensor) -> Tensor:
+    """The same numbers, two apart in every direction, between NaN."""
+    wide = torch.full([2 * size for size in tensor.shape], torch.nan, dtype=tensor.dtype)
+    view = wide[tuple(slice(None, None, 2) for _ in tensor.shape)]
+    return view.copy_(tensor.detach()).requires_grad_()
+
+
+def with_strides(run: Run) -> Run:
+    run = replace_weights(run, strided)
+    masks = Masks(*(None if mask is None else mask.t().contiguous().t() for mask in run.masks))
+    k0 = None if run.k0 is None else strided(run.k0)
+    return run._replace(x=strided(run.x), s0=strided(run.s0), k0=k0, masks=masks)
+
+
+CASES: dict[str, Any] = {
+    "noise": lambda names: make_run(names),
+    "float32": lambda names: make_run(names, dtype=torch.float32),
+    "ties": lambda names: tied(make_run(names)),
+    "one step": lambda names: make_run(names, steps=1),
+    "no step": lambda names: make_run(names, steps=0),
+    "empty batch": lambda names: make_run(names, batch=0),
+    "strided": lambda names: with_strides(make_run(names)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", NATIVE)
+def test_each_operation(name: str, case: str) -> None:
+    assert_kernels_agree(CASES[case](("keep", name) if name != "keep" else ("keep",)))
+
+
+@pytest.mark.parametrize("reset", ["before", "after", None])
+@pytest.mark.parametrize("controller", [None, 7])
+class TestSizes:
+    @pytest.mark.parametrize("batch", [1, 2, 3, 5, 6, 7, 13])
+    def test_batch(self, reset: Any, controller: int | None, batch: int) -> None:
+        assert_kernels_agree(make_run(reset=reset, controller=controller, batch=batch, steps=2))
+
+    @pytest.mark.parametrize("hidden", [1, 2, 4, 8, 16, 17, 33])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_hidden(self, reset: Any, controller: int | None, hidden: int, dtype: torch.dtype) -> None:
+        # 33 is more than any instruction set has in a panel
+        assert_kernels_agree(make_run(reset=reset, controller=controller, hidden=hidden, dtype=dtype, steps=2))
+
+    @pytest.mark.parametrize("size", [1, 8, 17, 33])
+    def test_inputs_and_controller(self, reset: Any, controller: int | None, size: int) -> None:
+        assert_kernels_agree(make_run(reset=reset, controller=controller and size, inputs=size, steps=2))
+
+    def test_no_rows(self, reset: Any, controller: int | None) -> None:
+        for shape in ({"batch": 0}, {"steps": 0}, {"batch_sizes": ()}, {"batch": 0, "steps": 0, "batch_sizes": ()}):
+            assert_kernels_agree(make_run(reset=reset, controller=controller, **shape))
+
+    def test_strided(self, reset: Any, controller: int | None) -> None:
+        masks = ("state", "zoneout", "allowed")
+        assert_kernels_agree(with_strides(make_run(reset=reset, controller=controller, masks=masks)))
+
+    def test_many_steps(self, reset: Any, controller: int | None) -> None:
+        assert_kernels_agree(make_run(reset=reset, controller=controller, steps=150, batch=2, hidden=5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("controller", [None, 7])
+def test_huge_logits(controller: int | None, dtype: torch.dtype) -> None:
+    run = make_run(controller=controller, dtype=dtype)
+    place = 6 if controller else 2
+    bias = run.weights[place]
+    assert bias is not None
+    with torch.no_grad():
+        bias[-7 * 11 :] = 1e4 * torch.randn(7 * 11).sign()
+    # in float32 a logit of 1e4 is rounded to 1e-3, and the weights of tied operations with it
+    leaves = leaves_of(run)
+    tolerance = 1e-10 if dtype == torch.float64 else 5e-3
+    assert_close(everything(operators.sequence, run, leaves), everything(reference.sequence, run, leaves), tolerance)
+
+
+@pytest.mark.parametrize("forbidden", [0, 3, 6])
+@pytest.mark.parametrize("controller", [None, 7])
+def test_an_operation_whose_bias_is_minus_infinity(controller: int | None, forbidden: int) -> None:
+    run = make_run(controller=controller)
+    bias = run.weights[6 if controller else 2]
+    assert bias is not None
+    with torch.no_grad():
+        bias[-7 * 11 :].view(7, 11)[forbidden] = -torch.inf
+    assert_kernels_agree(run)
+    p = operators.sequence(run).p
+    assert p is not None
+    assert not p[:, forbidden].any()
+
+
+def test_one_allowed_operation_has_all_the_weight() -> None:
+    for only in range(7):
+        run = make_run(masks=("allowed",))
+        assert run.masks.allowed is not None
+        run.masks.allowed[:] = torch.arange(7) == only
+        assert_kernels_agree(run)
+
+
+def test_expanded() -> None:
+    """One input for all steps, one learned state for all sequences, one row for all weights."""
+    run = make_run(controller=7)
+    assert run.k0 is not None
+    leaves = {"x": run.x[:1], "s0": run.s0[:1], "k0": run.k0[:1], "hh": run.weights.hh[:1], "ih": run.weights.ih[:, :1]}
+    leaves = {name: leaf.detach().clone().requires_grad_() for name, leaf in leaves.items()}
+    wide = {
+        "ih": leaves["ih"].expand_as(run.weights.ih),
+        "hh": leaves["hh"].expand_as(run.weights.hh),
+    }
+    states = {"s0": leaves["s0"].expand_as(run.s0), "k0": leaves["k0"].expand_as(run.k0)}
+    run = run._replace(x=leaves["x"].expand_as(run.x), weights=run.weights._replace(**wide), **states)
+    assert_kernels_agree(run, leaves)
+
+
+LEAVES = ("x", "s0", "k0", *Weights._fields)
+
+
+@pytest.mark.parametrize("wanted", [*[(name,) for name in LEAVES], ("x", "s0"), Weights._fields, ()], ids="+".join)
+def test_gradients_of_some_inputs_only(wanted: tuple[str, ...]) -> None:
+    for reset in ("before", "after", None):
+        run = make_run(reset=reset, controller=7, batch_sizes=UNEVEN)
+        for name, leaf in leaves_of(run).items():
+            leaf.requires_grad_(name in wanted)
+        assert_kernels_agree(run)
+
+
+@pytest.mark.parametrize("wanted", [("output",), ("s_n",), ("k_n",), ("p",), ("v",), ("s_n", "v")], ids="+".join)
+def test_gradients_of_some_outputs_only(wanted: tuple[str, ...]) -> None:
+    run = make_run(controller=7, batch_sizes=UNEVEN, masks=("zoneout",))
+    found = []
+    for sequence in (operators.sequence, reference.sequence):
+        result = sequence(run)._asdict()
+        outputs = [result[name] for name in wanted]
+        found.append(
+            torch.autograd.grad(sum(output.square().sum() for output in outputs), list(leaves_of(run).values()),
+                                materialize_grads=True)
+        )  # fmt: skip
+    assert_close(*(dict(zip(leaves_of(run), grads, strict=True)) for grads in found))
+
+
+def test_a_graph_may_be_walked_twice() -> None:
+    run = make_run(reset="after", controller=7)
+    result = operators.sequence(run)
+    first = gradients(result, leaves_of(run), retain_graph=True)
+    for name, grad in gradients(result, leaves_of(run)).items():
+        assert torch.equal(first[name], grad), name
+
+
+def test_one_unit_twice_in_a_graph() -> None:
+    run = make_run(controller=7, batch_sizes=UNEVEN)
+
+    def twice(sequence: Any) -> dict[str, Tensor]:
+        once = sequence(run)
+        again = sequence(run._replace(s0=once.s_n, k0=once.k_n, reverse=True))
+        return {"s_n": again.s_n, **gradients(again, leaves_of(run))}
+
+    assert_close(twice(operators.sequence), twice(reference.sequence))
+
+
+def test_changing_the_output_in_place_is_noticed() -> None:
+    run = make_run()
+    result = operators.sequence(run)
+    with torch.no_grad():
+        result.output.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.output.sum().backward()

@@ -1,0 +1,229 @@
+"""Operations written in Python, inside the native kernel: as by the reference, or refused with the reason."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernels import UNEVEN, assert_close, assert_kernels_agree, everything, gradients, leaves_of, make_run, needs_native
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mufuru import MuFuRU, use_kernel
+from mufuru.kernels import choice, operators, reference
+
+pytestmark = needs_native
+
+
+def wave(s: Tensor, v: Tensor) -> Tensor:
+    return torch.sin(3 * s) * torch.exp(v) + s
+
+
+def soft_max(s: Tensor, v: Tensor) -> Tensor:
+    return torch.logaddexp(s, 2 * v)
+
+
+def of_state(s: Tensor, v: Tensor) -> Tensor:
+    return s**3
+
+
+def of_features(s: Tensor, v: Tensor) -> Tensor:
+    return v**3
+
+
+def nothing(s: Tensor, v: Tensor) -> Tensor:
+    return torch.zeros_like(s)
+
+
+def sign(s: Tensor, v: Tensor) -> Tensor:
+    return torch.sign(s).detach()
+
+
+def same_state(s: Tensor, v: Tensor) -> Tensor:
+    return s
+
+
+def clipped(s: Tensor, v: Tensor) -> Tensor:
+    return (s + 4 * v).clamp(-0.5, 0.5)
+
+
+def by_unit(s: Tensor, v: Tensor) -> Tensor:
+    return s * torch.linspace(0, 1, s.size(-1), dtype=s.dtype)
+
+
+GOOD = (wave, soft_max, of_state, of_features, nothing, sign, same_state, clipped, by_unit)
+SETS: dict[str, tuple[Any, ...]] = {
+    "alone": (wave,),
+    "first": (wave, "keep", "max"),
+    "last": ("keep", "max", wave),
+    "between": ("keep", wave, "diff"),
+    "several": (of_state, "keep", wave, "replace", of_features),
+    "all of them": GOOD,
+}
+
+
+@pytest.mark.parametrize("op", GOOD, ids=lambda op: op.__name__)
+def test_each(op: Any) -> None:
+    assert_kernels_agree(make_run(("keep", op)))
+    assert_kernels_agree(make_run((op, "replace"), dtype=torch.float32))
+
+
+@pytest.mark.parametrize("batch_sizes", [None, UNEVEN], ids=["even", "packed"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["", "reverse"])
+@pytest.mark.parametrize("controller", [None, 7])
+@pytest.mark.parametrize("ops", SETS)
+def test_among_others(ops: str, controller: int | None, reverse: bool, batch_sizes: Any) -> None:
+    for reset in ("before", "after", None):
+        run = make_run(SETS[ops], reset=reset, controller=controller, reverse=reverse, batch_sizes=batch_sizes)
+        assert_kernels_agree(run)
+
+
+@pytest.mark.parametrize("shape", [{"steps": 0}, {"batch": 0}, {"batch_sizes": ()}, {"hidden": 1}, {"batch": 1}])
+def test_edges(shape: dict[str, Any]) -> None:
+    assert_kernels_agree(make_run(SETS["between"], controller=7, **shape))
+
+
+def test_with_masks_and_no_bias() -> None:
+    masks = ("state", "zoneout", "allowed")
+    assert_kernels_agree(make_run(SETS["several"], bias=False, masks=masks, batch_sizes=UNEVEN))
+
+
+def second_derivatives(sequence: Any, run: Any, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    first = gradients(sequence(run), leaves, create_graph=True)
+    length = sum(grad.square().sum() for grad in first.values())
+    second = torch.autograd.grad(length, list(leaves.values()), materialize_grads=True)
+    return {**first, **{f"second by {name}": grad for name, grad in zip(leaves, second, strict=True)}}
+
+
+@pytest.mark.parametrize("controller", [None, 7])
+def test_double_backward(controller: int | None) -> None:
+    run = make_run(SETS["several"], controller=controller, steps=3)
+    leaves = leaves_of(run)
+    found, wanted = (second_derivatives(sequence, run, leaves) for sequence in (operators.sequence, reference.sequence))
+    assert_close(found, wanted)
+
+
+def test_gradients_by_torch_func() -> None:
+    module = MuFuRU(3, 5, ops=("keep", wave), dtype=torch.float64)
+    weights = dict(module.named_parameters())
+    x, h = torch.randn(4, 2, 3, dtype=torch.float64), torch.randn(1, 2, 5, dtype=torch.float64)
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        return functional_call(module, weights, (x, h))[0].square().sum()  # type: ignore[no-any-return]
+
+    found = torch.func.grad(loss)(weights)
+    with use_kernel("reference"):
+        loss(weights).backward()
+    wanted: dict[str, Any] = {name: parameter.grad for name, parameter in weights.items()}
+    assert_close(found, wanted)
+
+
+class Scaled(nn.Module):
+    """An operation with a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, s: Tensor, v: Tensor) -> Tensor:
+        return self.factor * s
+
+
+BAD: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "a parameter": (Scaled(), "parameters of its own"),
+    "mean": (lambda s, v: s - s.mean(-1, keepdim=True), "not element-wise"),
+    "mean of the batch": (lambda s, v: v - v.mean(), "not element-wise"),
+    "cumsum": (lambda s, v: v.cumsum(0), "not element-wise"),
+    "flip": (lambda s, v: s.flip(-1), "not element-wise"),
+    "flip of the batch": (lambda s, v: s * v.flip(0), "not element-wise"),
+    "softmax": (lambda s, v: s * v.softmax(-1), "not element-wise"),
+    "place in the batch": (lambda s, v: s * torch.arange(len(s), dtype=s.dtype).unsqueeze(1), "not element-wise"),
+    "comparison with others": (lambda s, v: torch.where(v > v.mean(), s, v), "not element-wise"),
+    "sign of others": (lambda s, v: s * v.sign().flip(0), "not element-wise"),
+    "others without gradient": (lambda s, v: (s > s.flip(0)).to(s.dtype), "not element-wise"),
+    "random": (lambda s, v: s * torch.rand_like(s), "same value twice"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_the_kernel_cannot_do_runs_on_the_reference(name: str) -> None:
+    op, reason = BAD[name]
+    run = make_run(("keep", op))
+    assert choice.choose(run, "auto") is reference.sequence
+    layer = MuFuRU(3, 5, ops=("keep", op), kernel="native")
+    with pytest.raises(RuntimeError, match=reason):
+        layer(torch.randn(4, 2, 3))
+    with use_kernel("auto"):
+        layer(torch.randn(4, 2, 3))[0].sum().backward()
+
+
+@pytest.mark.parametrize("op", GOOD, ids=lambda op: op.__name__)
+def test_what_the_kernel_can_do_runs_natively(op: Any) -> None:
+    assert choice.choose(make_run(("keep", op)), "auto") is operators.sequence
+
+
+def test_an_operations_own_parameters_are_trained() -> None:
+    op = Scaled()
+    MuFuRU(3, 5, ops=("keep", op))(torch.randn(4, 2, 3), torch.randn(1, 2, 5))[0].sum().backward()
+    assert op.factor.grad is not None
+    assert op.factor.grad != 0
+
+
+def test_a_graph_outlives_its_layer() -> None:
+    """Neither is the operation forgotten, nor another taken for it."""
+    found = []
+    for kernel in ("native", "reference"):
+        torch.manual_seed(3)
+        x = torch.randn(4, 2, 3, requires_grad=True)
+
+        def loss(x: Tensor, factor: float, kernel: Any = kernel) -> Tensor:
+            layer = MuFuRU(3, 5, ops=(lambda s, v: factor * s + v,), kernel=kernel)
+            return layer(x)[0].sum()  # type: ignore[no-any-return]
+
+        first = loss(x, 0.5)
+        gc.collect()
+        other = loss(x, -2.0)
+        found.append(torch.autograd.grad(first, x)[0])
+        other.backward()
+    # float32 over four steps
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)
+
+
+def times(factor: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda s, v: factor * v
+
+
+def test_layers_come_and_go() -> None:
+    """A number that a forgotten operation had may serve another, but never two at once."""
+    x = torch.randn(3, 2, 3)
+    kept = MuFuRU(3, 5, ops=("keep", lambda s, v: v - 0.1), kernel="native")
+    before = kept(x)[0]
+    for factor in range(5):
+        layer = MuFuRU(3, 5, ops=("keep", times(factor)), kernel="native")
+        with use_kernel("reference"):
+            expected = layer(x)[0]
+        torch.testing.assert_close(layer(x)[0], expected, atol=1e-5, rtol=0)
+        del layer
+        gc.collect()
+    assert torch.equal(kept(x)[0], before)
+
+
+def test_copies_have_the_operation_too() -> None:
+    layer = MuFuRU(3, 5, ops=("keep", wave), kernel="native")
+    x = torch.randn(4, 2, 3)
+    copied = copy.deepcopy(layer)
+    assert torch.equal(copied(x)[0], layer(x)[0])
+    before = copied(x)[0]
+    del layer
+    gc.collect()
+    assert torch.equal(copied(x)[0], before)
+
+
+def test_numbers_in_float32() -> None:
+    run = make_run(SETS["all of them"], dtype=torch.float32, hidden=17, batch=3)
+    leaves = leaves_of(run)
+    assert_close(everything(operators.sequence, run, leaves), everything(reference.sequence, run, leaves))

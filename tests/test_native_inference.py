@@ -1,0 +1,184 @@
+"""Inference on the native kernel: nothing is kept but packed weights, and every change of the weights is seen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernels import assert_close, make_run, needs_native, outputs_of
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mufuru import MuFuRU, use_kernel
+from mufuru.kernels import operators, reference
+
+pytestmark = needs_native
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_without_gradients(mode: Any) -> None:
+    layer = MuFuRU(3, 11, num_layers=2, bidirectional=True, kernel="native")
+    x = torch.randn(4, 5, 3)
+    wanted = layer(x)
+    with mode():
+        for _ in range(2):
+            for found, expected in zip(layer(x), wanted, strict=True):
+                assert torch.equal(found, expected)
+                assert not found.requires_grad
+    for found, expected in zip(layer(x), wanted, strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_layer_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        layer = MuFuRU(3, 5, kernel="native")
+        x = torch.randn(4, 2, 3)
+        first = layer(x)[0]
+        layer.weight_hh_l0.mul_(-3)
+        assert not torch.equal(layer(x)[0], first)
+
+
+def test_a_long_inference() -> None:
+    """More steps than any buffer of the kernel is likely to hold."""
+    for reverse in (False, True):
+        run = make_run(("keep", "max"), controller=7, reverse=reverse, trace=False, steps=3000, batch=3)
+        with torch.no_grad():
+            assert_close(outputs_of(operators.sequence(run)), outputs_of(reference.sequence(run)))
+
+
+def edit_in_place(layer: MuFuRU) -> None:
+    with torch.no_grad():
+        layer.weight_hh_l0[3, 2] += 1
+
+
+def edit_input_weights(layer: MuFuRU) -> None:
+    with torch.no_grad():
+        layer.weight_ih_l0[-1, 0] += 1
+
+
+def edit_bias(layer: MuFuRU) -> None:
+    with torch.no_grad():
+        layer.bias_hh_l0[-1] += 1
+
+
+def step_of_an_optimiser(layer: MuFuRU) -> None:
+    with torch.enable_grad():
+        layer(torch.randn(4, 5, 3))[0].sum().backward()
+    torch.optim.Adam(layer.parameters(), lr=0.1).step()
+
+
+def load_others(layer: MuFuRU) -> None:
+    layer.load_state_dict(MuFuRU(3, 11, kernel="native").state_dict())
+
+
+def assign_others(layer: MuFuRU) -> None:
+    layer.load_state_dict(MuFuRU(3, 11, kernel="native").state_dict(), assign=True)
+
+
+def edit_data(layer: MuFuRU) -> None:
+    layer.weight_hh_l0.data.mul_(-1)
+
+
+def swap_data(layer: MuFuRU) -> None:
+    layer.weight_hh_l0.data = torch.randn_like(layer.weight_hh_l0)
+
+
+def edit_one_number_and_say_so(layer: MuFuRU) -> None:
+    layer.weight_hh_l0.data[3, 2] += 1
+    layer.flatten_parameters()
+
+
+def replace_parameter(layer: MuFuRU) -> None:
+    layer.weight_ih_l0 = nn.Parameter(torch.randn_like(layer.weight_ih_l0))
+
+
+def replace_recurrent_parameter(layer: MuFuRU) -> None:
+    layer.weight_hh_l0 = nn.Parameter(torch.randn_like(layer.weight_hh_l0))
+
+
+def swap_two_parameters(layer: MuFuRU) -> None:
+    layer.bias_ih_l0, layer.bias_hh_l0 = layer.bias_hh_l0, nn.Parameter(torch.randn_like(layer.bias_ih_l0))
+
+
+def draw_anew(layer: MuFuRU) -> None:
+    layer.reset_parameters()
+
+
+EDITS: tuple[Callable[[MuFuRU], None], ...] = (
+    edit_in_place, edit_input_weights, edit_bias, step_of_an_optimiser, load_others, assign_others, edit_data,
+    swap_data, edit_one_number_and_say_so, replace_parameter, replace_recurrent_parameter, swap_two_parameters,
+    draw_anew,
+)  # fmt: skip
+
+
+def outcome(layer: MuFuRU, kernel: Any, x: Tensor) -> Tensor:
+    with use_kernel(kernel):
+        return layer(x)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("reset", ["before", "after"])
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_inference_sees_every_change_of_the_weights(edit: Any, reset: Any, mode: Any) -> None:
+    layer = MuFuRU(3, 11, reset=reset, kernel="native")
+    x = torch.randn(4, 5, 3)
+    with mode():
+        before = [outcome(layer, "native", x) for _ in range(2)][-1]
+    edit(layer)
+    with mode():
+        for _ in range(2):
+            after = outcome(layer, "native", x)
+            # float32 over four steps
+            torch.testing.assert_close(after, outcome(layer, "reference", x), atol=1e-5, rtol=0)
+    assert not torch.equal(after, before)
+
+
+def test_inference_with_other_weights_for_a_while() -> None:
+    layer, other = (MuFuRU(3, 11, controller_size=4, kernel="native") for _ in range(2))
+    x = torch.randn(4, 5, 3)
+    with torch.no_grad():
+        first, second = layer(x)[0], other(x)[0]
+        for _ in range(2):
+            assert torch.equal(functional_call(layer, dict(other.named_parameters()), (x,))[0], second)
+            assert torch.equal(layer(x)[0], first)
+
+
+def test_inference_with_weights_that_are_nearly_the_same() -> None:
+    layer = MuFuRU(3, 11, kernel="native")
+    x = torch.randn(4, 5, 3)
+    for name, parameter in layer.named_parameters():
+        places = torch.arange(parameter.numel())
+
+        def run(place: int, name: str = name, weight: Tensor = parameter, places: Tensor = places) -> Tensor:
+            changed = weight.detach() + (places == place).view_as(weight)
+            return functional_call(layer, {name: changed}, (x,))[0]  # type: ignore[no-any-return]
+
+        with torch.no_grad():
+            before = run(-1)
+            for place in range(1, parameter.numel(), 11):
+                assert not torch.equal(run(place), before), f"{name}: a change at {place} is not seen"
+
+
+def test_a_copy_has_weights_of_its_own() -> None:
+    layer = MuFuRU(3, 11, kernel="native")
+    x = torch.randn(4, 5, 3)
+    with torch.no_grad():
+        before = layer(x)[0]
+        copied = copy.deepcopy(layer)
+        assert torch.equal(copied(x)[0], before)
+        copied.weight_hh_l0.mul_(-1)
+        assert not torch.equal(copied(x)[0], before)
+        assert torch.equal(layer(x)[0], before)
+
+
+def test_directions_and_layers_share_nothing() -> None:
+    layer = MuFuRU(5, 5, num_layers=2, bidirectional=True, kernel="native")
+    x = torch.randn(4, 3, 5)
+    for _ in range(2):
+        with torch.no_grad():
+            found, wanted = outcome(layer, "native", x), outcome(layer, "reference", x)
+        # float32 over two layers of four steps
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)

@@ -1,0 +1,224 @@
+"""The native kernel's numbers: its functions, instruction sets, NaN, half precision, and what Python mirrors."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kernels import UNEVEN, assert_kernels_agree, leaves_of, make_run, needs_native
+from torch import Tensor
+
+import mufuru.kernels
+from mufuru import MuFuRU, ops
+from mufuru.kernels import operators
+from mufuru.kernels.problem import CUSTOM, MAX_OPS, POINTERS, SIZES, native
+
+pytestmark = needs_native
+SOURCE = Path(mufuru.kernels.__file__).parent / "csrc"
+Array = np.ndarray[Any, Any]
+FUNCTIONS = ("exp", "tanh", "sigmoid")
+WIDE: dict[Any, Any] = {np.float32: np.float64, np.float64: np.longdouble}
+"""To compute what the numbers should be: at least 11 bits more."""
+
+
+@pytest.fixture(params=["plain", "avx2", "avx512"])
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run on this instruction set, if the machine has it."""
+    if not native().mufuru_choose(request.param.encode()):
+        pytest.skip(f"this machine has no {request.param}")
+    yield request.param
+    native().mufuru_choose(b"")
+
+
+def computed(name: str, x: Array) -> Array:
+    y = np.full_like(x, np.nan)
+    native().mufuru_function(x.dtype == np.float64, FUNCTIONS.index(name), x.size, x.ctypes.data, y.ctypes.data)
+    return y
+
+
+def exact(name: str, x: Array, wide: Any) -> Array:
+    x = x.astype(wide)
+    if name == "sigmoid":
+        return np.asarray(np.where(x > 0, 1 / (1 + np.exp(-abs(x))), np.exp(-abs(x)) / (1 + np.exp(-abs(x)))))
+    return np.asarray({"exp": np.exp, "tanh": np.tanh}[name](x))
+
+
+def useful(name: str, dtype: Any) -> Array:
+    """Dense where results change, and near 0 down to the smallest; no vector's size divides their number."""
+    lowest = float(np.log(np.finfo(dtype).tiny))
+    highest = {"exp": float(np.log(np.finfo(dtype).max)) - 0.4, "sigmoid": 40.0, "tanh": 40.0}[name]
+    rng = np.random.default_rng(0)
+    tiny = 10.0 ** rng.uniform(-37, 0, 50_001) * rng.choice([-1, 1], 50_001)
+    around_one = rng.uniform(-1.5, 1.5, 150_000)
+    wide = rng.uniform(-highest if name == "tanh" else lowest, highest, 200_000)
+    return np.concatenate([tiny, around_one, wide]).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_within_two_units_in_the_last_place(instruction_set: str, name: str, dtype: Any) -> None:
+    wide: Any = WIDE[dtype]
+    if np.finfo(wide).nmant < np.finfo(dtype).nmant + 11:
+        pytest.skip("NumPy has no wider numbers here")
+    x = useful(name, dtype)
+    wanted = exact(name, x, wide)
+    unit = np.spacing(np.abs(wanted).astype(dtype)).astype(wide)
+    error = np.abs(computed(name, x).astype(wide) - wanted) / unit
+    worst = int(error.argmax())
+    # 2 is what the kernel promises
+    assert error[worst] <= 2, f"{name}({x[worst]!r}) is {float(error[worst]):.2f} units off"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_functions_at_the_ends(instruction_set: str, dtype: Any) -> None:
+    ends = np.array([-np.inf, -1e30, -0.0, 0.0, 1e30, np.inf, np.nan], dtype)
+    assert computed("exp", ends).tolist()[:6] == [0, 0, 1, 1, np.inf, np.inf]
+    assert computed("tanh", ends).tolist()[:6] == [-1, -1, 0, 0, 1, 1]
+    assert computed("sigmoid", ends).tolist()[:6] == [0, 0, 0.5, 0.5, 1, 1]
+    assert np.signbit(computed("tanh", ends)).tolist()[2:4] == [True, False]
+    for name in FUNCTIONS:
+        assert np.isnan(computed(name, ends)[-1]), name
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_functions_below_the_normal_numbers(instruction_set: str, dtype: Any) -> None:
+    tiny = np.finfo(dtype).tiny
+    x = (np.log(tiny) - np.linspace(1e-3, 40, 1001)).astype(dtype)
+    for name in ("exp", "sigmoid"):
+        y = computed(name, x)
+        # subnormal results may be flushed to 0: the error is below the smallest normal number
+        assert ((y >= 0) & (y < tiny)).all(), name
+
+
+def test_a_short_vector_leaves_its_neighbours_alone(instruction_set: str) -> None:
+    for n in range(1, 35):
+        x, y = np.linspace(-1, 1, 40, dtype=np.float32), np.full(40, 7, np.float32)
+        native().mufuru_function(0, 1, n, x.ctypes.data, y.ctypes.data)
+        assert (y[n:] == 7).all()
+        assert (y[:n] != 7).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("controller", [None, 7])
+@pytest.mark.parametrize("reset", ["before", "after", None])
+def test_instruction_sets_agree_with_the_reference(
+    instruction_set: str, reset: Any, controller: int | None, dtype: torch.dtype
+) -> None:
+    masks = ("state", "zoneout", "allowed")
+    names = tuple(op.name for op in ops.native())
+    for hidden in (11, 35):
+        run = make_run(names, reset=reset, controller=controller, hidden=hidden, dtype=dtype, masks=masks)
+        assert_kernels_agree(run)
+        shapes = {"batch_sizes": UNEVEN, "reverse": True, "activation": "sigmoid"}
+        assert_kernels_agree(make_run(reset=reset, controller=controller, hidden=hidden, dtype=dtype, **shapes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("controller", [None, 7])
+@pytest.mark.parametrize("where", ["x", "s0", "k0", "infinite x"])
+def test_nan_stays_in_its_sequence(
+    instruction_set: str, where: str, controller: int | None, dtype: torch.dtype
+) -> None:
+    if where == "k0" and controller is None:
+        pytest.skip("there is no k0")
+    run = make_run(controller=controller, batch=7, dtype=dtype)
+    clean = operators.sequence(run)
+    with torch.no_grad():
+        if where in ("s0", "k0"):
+            getattr(run, where)[2, 5] = torch.nan
+        else:
+            # infinity times weights of both signs is NaN in the products
+            run.x[2] = torch.nan if where == "x" else torch.inf
+    result = operators.sequence(run)
+    others = torch.arange(7) != 2
+    steps, clean_steps = (r.output.view(4, 7, 11) for r in (result, clean))
+    assert torch.equal(steps[:, others], clean_steps[:, others])
+    if where != "infinite x":
+        assert steps[-1, 2].isnan().all()
+    grad = torch.autograd.grad(result.output.view(4, 7, 11)[:, others].sum(), run.x)[0].view(4, 7, 3)
+    assert grad[:, others].isfinite().all()
+
+
+def test_operation_codes() -> None:
+    body = re.search(r"enum class Op[^{]*\{(.*?)\};", (SOURCE / "ops.h").read_text(encoding="utf-8"), re.DOTALL)
+    assert body is not None
+    codes = {name: int(code) for name, code in re.findall(r"(\w+) = (\d+)", body[1])}
+    assert codes == {op.name: op.native_code for op in ops.native()}
+    assert sorted(codes.values()) == list(range(len(codes)))
+
+
+def test_constants() -> None:
+    text = (SOURCE / "problem.h").read_text(encoding="utf-8")
+    constants = dict(re.findall(r"constexpr int64_t (\w+) = (\d+);", text))
+    assert int(constants["kMaxOps"]) == MAX_OPS
+    assert int(constants["kCustom"]) == CUSTOM
+
+
+def test_fields_of_the_problem() -> None:
+    text = re.sub(r"//.*", "", (SOURCE / "problem.h").read_text(encoding="utf-8"))
+    body = re.search(r"struct Problem \{(.*?)\n\};", text, re.DOTALL)
+    assert body is not None
+    fields: list[str] = []
+    for declaration in body[1].split(";"):
+        words = re.sub(r"\b(const|void|u?int\w*_t|double|float)\b|\*", " ", declaration)
+        fields += re.findall(r"\w+", words)
+    assert fields == [*SIZES, *POINTERS]
+    # every field has 64 bits, so the order is all there is to the layout
+    assert native().mufuru_problem_size() == 8 * len(fields)
+
+
+def layer_and_input(dtype: torch.dtype, **options: Any) -> tuple[MuFuRU, Tensor, Tensor]:
+    layer = MuFuRU(3, 11, kernel="native", dtype=dtype, **options)
+    return layer, torch.randn(4, 5, 3).to(dtype), torch.randn(1, 5, 11).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_float32_rounded(dtype: torch.dtype) -> None:
+    layer, x, h = layer_and_input(dtype)
+    single = copy.deepcopy(layer).float()
+    output, wanted = layer(x, h)[0], single(x.float(), h.float())[0]
+    assert torch.equal(output, wanted.to(dtype))
+    grad = torch.randn(output.shape).to(dtype)
+    output.backward(grad)
+    wanted.backward(grad.float())
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.equal(parameter.grad, single.get_parameter(name).grad.to(dtype)), name
+
+
+def test_autocast_computes_in_float32() -> None:
+    layer, x, h = layer_and_input(torch.float32)
+    wanted = layer(x, h)[0]
+    wanted.sum().backward()
+    grads = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, h_n = layer(x, h)
+        rough = layer(x.bfloat16(), h.bfloat16())[0]
+    assert torch.equal(output, wanted)
+    assert h_n.dtype == torch.float32
+    assert rough.dtype == torch.float32
+    output.sum().backward()
+    for grad, parameter in zip(grads, layer.parameters(), strict=True):
+        assert torch.equal(parameter.grad, grad)
+
+
+def test_float16_may_hold_what_float32_computes() -> None:
+    """A sum beyond float16's largest number, on its way to a feature of 1."""
+    layer, x, h = layer_and_input(torch.float16)
+    with torch.no_grad():
+        layer.weight_ih_l0.fill_(30000)
+    assert layer(x.abs() + 1, h)[0].isfinite().all()
+
+
+def test_runs_of_both_precisions_do_not_disturb_each_other() -> None:
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        run = make_run(dtype=dtype)
+        assert {leaf.dtype for leaf in leaves_of(run).values()} == {dtype}
+        assert_kernels_agree(run)

@@ -1,0 +1,176 @@
+"""The native kernel in a busy process: threads of torch and of Python, forks, default devices, memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from kernels import assert_close, everything, leaves_of, make_run, needs_native
+
+from mufuru import MuFuRU
+from mufuru.kernels import operators
+from mufuru.kernels.run import Run
+
+pytestmark = needs_native
+
+
+@pytest.fixture
+def big() -> Run:
+    """Enough work for three threads."""
+    return make_run(batch=7, steps=40, hidden=21, controller=9, dtype=torch.float32, batch_sizes=[7] * 20 + [3] * 20)
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_threads")
+def test_threads_do_not_change_a_bit(big: Run) -> None:
+    leaves = leaves_of(big)
+    torch.set_num_threads(1)
+    wanted = everything(operators.sequence, big, leaves)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found, again = (everything(operators.sequence, big, leaves) for _ in range(2))
+        for name, tensor in found.items():
+            assert torch.equal(tensor, again[name]), f"{name} differs between repeats"
+        for name in ("output", "s_n", "k_n", "p", "v", "gradient of s0", "gradient of k0"):
+            assert torch.equal(found[name], wanted[name]), f"{name} with {threads} threads"
+        # the weights' gradients are torch's products, whose sums are cut by thread
+        assert_close(found, wanted)
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_several_python_threads(big: Run, threads: int) -> None:
+    torch.set_num_threads(threads)
+    runs = [big, make_run(reset="after"), make_run(("keep", lambda s, v: s * v - v))]
+    wanted = [everything(operators.sequence, run, leaves_of(run)) for run in runs]
+
+    def work(worker: int) -> bool:
+        for i in range(20):
+            which = (worker + i) % len(runs)
+            found = everything(operators.sequence, runs[which], leaves_of(runs[which]))
+            with torch.no_grad():
+                operators.sequence(runs[which])
+            if not all(torch.equal(found[name], tensor) for name, tensor in wanted[which].items()):
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def run_script(script: str, *arguments: str, threads: int = 2) -> str:
+    """In a process of its own, where a hang or a crash is a failure and not the end of the tests."""
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(sys.modules["mufuru"].__file__ or "").parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+FORK = """
+import os, signal, torch
+from kernels import everything, leaves_of, make_run, outputs_of
+from mufuru.kernels import operators
+
+def work():
+    return everything(operators.sequence, run, leaves_of(run))
+
+def forward():
+    with torch.no_grad():
+        return outputs_of(operators.sequence(run))
+
+def in_child(call, wanted):
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0, "the child failed"
+        return
+    signal.alarm(20)
+    found = call()
+    os._exit(0 if all(torch.equal(tensor, wanted[name]) for name, tensor in found.items()) else 1)
+
+def alone():
+    # as the workers of a DataLoader do: torch's own products hang in a child that wants several threads
+    torch.set_num_threads(1)
+    return work()
+
+torch.set_num_threads(1)
+# work for two threads, whose products with the inputs are so small that torch does not share them out
+run = make_run(("keep", "max"), batch=6, steps=30, hidden=21, inputs=1, trace=False, dtype=torch.float32)
+wanted = work()
+torch.set_num_threads(2)
+work()
+in_child(forward, wanted)
+in_child(alone, wanted)
+in_child(lambda: in_child(alone, wanted) or {}, wanted)
+alone()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_children_and_their_children_after_a_fork() -> None:
+    run_script(FORK)
+
+
+DEVICE = """
+import torch
+from kernels import make_run
+from mufuru.kernels import operators
+for options in ({}, {"batch_sizes": (4, 4, 3, 1)}, {"ops": ("keep", lambda s, v: s * v)}):
+    run = make_run(**options, masks=("state",))
+    with torch.device("meta"):
+        found = operators.sequence(run).output
+        found.sum().backward()
+        with torch.no_grad():
+            operators.sequence(run)
+    grad, run.x.grad = run.x.grad, None
+    wanted = operators.sequence(run).output
+    wanted.sum().backward()
+    assert torch.equal(found, wanted) and torch.equal(grad, run.x.grad)
+"""
+
+
+def test_another_default_device_does_not_matter() -> None:
+    run_script(DEVICE)
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.parametrize("ops", [("keep", "max"), ("keep", lambda s, v: s * v)], ids=["native", "python"])
+def test_two_thousand_steps_of_training_take_no_more_memory(ops: Any) -> None:
+    layer = MuFuRU(7, 19, ops=ops, kernel="native")
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    x = torch.randn(2, 6, 7)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            optimiser.zero_grad()
+            layer(x)[0].square().mean().backward()
+            optimiser.step()
+            with torch.no_grad():
+                layer(x)
+
+    train(200)
+    before = resident_bytes()
+    train(2000)
+    # the smallest tensor of a step, a state, would add up to 900 kB, and its gates to 5 MB
+    assert resident_bytes() - before < 700_000

@@ -1,0 +1,158 @@
+"""The native kernel among torch's features: operators, derivatives of derivatives, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from kernels import (
+    UNEVEN,
+    assert_close,
+    everything,
+    gradients,
+    leaves_of,
+    make_run,
+    needs_native,
+)
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call
+from torch.library import opcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mufuru import MuFuRU
+from mufuru.kernels import operators, reference
+from mufuru.kernels.run import Run
+
+pytestmark = needs_native
+
+
+class Calls(TorchDispatchMode):
+    """Records the calls of mufuru's operators, which run as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "mufuru":
+            self.found.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "controller": {"controller": 7, "reset": "after", "batch_sizes": UNEVEN, "masks": ("state", "zoneout", "allowed")},
+    "plain": {"ops": ("keep", "replace"), "reset": None, "bias": False, "trace": False, "reverse": True},
+    "empty": {"batch": 0},
+}
+
+
+@pytest.mark.parametrize("options", RUNS)
+def test_opcheck(options: str) -> None:
+    run = make_run(**{"steps": 1, **RUNS[options]})
+    with Calls() as calls:
+        gradients(operators.sequence(run), leaves_of(run))
+    assert [func._opname for func, _ in calls.found] == ["forward", "backward"]
+    for func, args in calls.found:
+        opcheck(func, _detached(args), test_utils=CHECKS)
+        # second derivatives walk through batch_sizes, which a trace with free shapes does not know, and take long
+        if func._opname == "forward" or options == "plain":
+            opcheck(func, _detached(args), test_utils="test_aot_dispatch_dynamic")
+
+
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
+def _detached(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(a.detach().requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in args)
+
+
+@pytest.mark.parametrize("options", RUNS)
+def test_operators_give_the_same_gradients(options: str) -> None:
+    """The way through torch's dispatcher, which tracing takes, and the short way."""
+    run = make_run(**RUNS[options])
+    wanted = everything(operators.sequence, run, leaves_of(run))
+    with Calls() as calls:
+        found = everything(operators.sequence, run, leaves_of(run))
+    assert len(calls.found) == 2
+    for name, tensor in wanted.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("reset", ["before", "after", None])
+@pytest.mark.parametrize("controller", [None, 2])
+def test_gradcheck(reset: Any, controller: int | None) -> None:
+    layer = MuFuRU(2, 3, reset=reset, controller_size=controller, kernel="native", dtype=torch.float64)
+    names = [name for name, _ in layer.named_parameters()]
+    x = torch.randn(3, 2, 2, dtype=torch.float64)
+    h = torch.randn(1, 2, 3, dtype=torch.float64)
+    k = () if controller is None else (torch.rand(1, 2, controller, dtype=torch.float64) + 0.1,)
+
+    def run(x: Tensor, h: Tensor, *rest: Tensor) -> Any:
+        state, weights = (h, rest[: len(k)]), rest[len(k) :]
+        hx = (state[0], *state[1]) if k else h
+        output, final = functional_call(layer, dict(zip(names, weights, strict=True)), (x, hx))
+        return (output, *(final if k else (final,)))
+
+    inputs = tuple(t.detach().clone().requires_grad_() for t in (x, h, *k, *layer.parameters()))
+    # random directions (fast mode): the whole Jacobian, in the time of one of its rows
+    assert gradcheck(run, inputs, fast_mode=True)
+    assert gradgradcheck(run, inputs, fast_mode=True)
+
+
+def derivatives(sequence: Any, run: Run, order: int) -> dict[str, Tensor]:
+    """Gradients, the gradients of their squared length, and so on."""
+    leaves = leaves_of(run)
+    found = gradients(sequence(run), leaves, create_graph=order > 1)
+    for n in range(2, order + 1):
+        length = sum(grad.square().sum() for grad in list(found.values())[-len(leaves) :])
+        grads = torch.autograd.grad(length, list(leaves.values()), create_graph=n < order, materialize_grads=True)
+        found |= {f"derivative {n} by {name}": grad for name, grad in zip(leaves, grads, strict=True)}
+    return found
+
+
+@pytest.mark.parametrize("wanted", [("x",), ("s0",), ("hh", "bias_hh"), None], ids=str)
+@pytest.mark.parametrize("order", [2, 3])
+def test_higher_derivatives(order: int, wanted: tuple[str, ...] | None) -> None:
+    run = make_run(("keep", "replace", "mul", "sqr_diff"), controller=3, hidden=5, batch=2, steps=3)
+    for name, leaf in leaves_of(run).items():
+        leaf.requires_grad_(wanted is None or name in wanted)
+    # third derivatives are sums of many products: float64 keeps 1e-10 of their size
+    assert_close(derivatives(operators.sequence, run, order), derivatives(reference.sequence, run, order))
+
+
+@pytest.mark.parametrize("wanted", [("s0", "hh"), None], ids=str)
+@pytest.mark.parametrize("trace", [False, True])
+def test_second_derivatives_through_the_operators(trace: bool, wanted: tuple[str, ...] | None) -> None:
+    run = make_run(("keep", "mul"), hidden=5, trace=trace)
+    for name, leaf in leaves_of(run).items():
+        leaf.requires_grad_(wanted is None or name in wanted)
+    expected = derivatives(reference.sequence, run, 2)
+    with Calls() as calls:
+        found = derivatives(operators.sequence, run, 2)
+    assert {func._opname for func, _ in calls.found} == {"forward", "backward"}
+    assert_close(found, expected)
+
+
+def test_backward_of_a_graph_made_for_second_derivatives() -> None:
+    run = make_run(batch_sizes=UNEVEN)
+    leaves = leaves_of(run)
+    simple = gradients(operators.sequence(run), leaves)
+    for name, grad in gradients(operators.sequence(run), leaves, create_graph=True).items():
+        assert torch.equal(grad, simple[name]), name
+        assert grad.requires_grad
+
+
+def test_checkpoints_change_nothing() -> None:
+    x = torch.randn(11, 5, 3, dtype=torch.float64)
+    layer = MuFuRU(3, 7, controller_size=4, kernel="native", dtype=torch.float64)
+    found = []
+    for every in (None, 4):
+        layer.checkpoint_every = every
+        layer.zero_grad()
+        output, _ = layer(x, lengths=[11, 3, 0, 8, 11])
+        output.square().sum().backward()
+        found.append({"output": output, **{name: p.grad for name, p in layer.named_parameters()}})
+    assert_close(found[1], found[0])
