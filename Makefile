@@ -5,8 +5,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 SETUP := pyproject.toml constraints.txt $(wildcard setup.py)
 # a type checker takes a module's parameter for "Tensor | Module": tests may use it as what it is
 IN_TESTS := $(addprefix --disable-error-code=,arg-type index operator union-attr)
+CSRC := src/mufuru/kernels/csrc
+SANITIZE := $(CXX) -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra
 
-.PHONY: help demo test slow format docs clean
+.PHONY: help demo test slow format sanitize docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -27,6 +29,15 @@ slow: .venv/dev  ## the tests that train models
 format: .venv/dev  ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+sanitize:  ## run the native kernel without Python, under AddressSanitizer and UndefinedBehaviorSanitizer
+	mkdir -p build/sanitize
+	$(SANITIZE) -c $(CSRC)/plain.cpp -o build/sanitize/plain.o
+	$(SANITIZE) -mavx2 -mfma -c $(CSRC)/avx2.cpp -o build/sanitize/avx2.o
+	$(SANITIZE) -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -c $(CSRC)/avx512.cpp -o build/sanitize/avx512.o
+	$(SANITIZE) -c $(CSRC)/entry.cpp -o build/sanitize/entry.o
+	$(SANITIZE) -I$(CSRC) tests/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
+	build/sanitize/native_check
 
 docs: .venv/demo  ## write the generated parts of docs/ anew
 	$(BIN)/python docs/generate.py

@@ -86,9 +86,16 @@ class Check {
     problem.d_inner = reset == kAfter ? fresh(total * H) : nullptr;
     problem.d_s0 = fresh(B * H), problem.d_k0 = K ? fresh(B * K) : nullptr;
     problem.d_x = reverse ? nullptr : fresh(total * X);
+    problem.seen_rows = fresh(total * H), problem.reset_rows = reset == kBefore ? fresh(total * H) : nullptr;
+    problem.k_rows = K ? fresh(total * K) : nullptr;
+    problem.d_ih = fresh(rows * X), problem.d_hh = fresh(rows * H);
+    problem.d_bias_ih = reverse ? nullptr : fresh(rows), problem.d_bias_hh = reverse ? nullptr : fresh(rows);
+    problem.d_kk = K ? fresh(K * K) : nullptr, problem.d_op = K ? fresh(L * H * K) : nullptr;
+    problem.d_bias_op = K && !reverse ? fresh(L * H) : nullptr;
+    gate_rows = rows;
   }
 
-  // the states after every step and, in training, the gradients of the first ones
+  // the states after every step and, in training, gradients of the first ones and of the weights
   std::vector<T> run() {
     void* packed = fresh(mufuru_packed_size(&problem, 0));
     mufuru_pack(&problem, 0, packed);
@@ -103,6 +110,8 @@ class Check {
       problem.packed_back = packed_back;
       mufuru_backward(&problem);
       append(result, problem.d_s0, sizes.batch * sizes.hidden);
+      append(result, problem.d_ih, gate_rows * sizes.inputs);
+      append(result, problem.d_hh, gate_rows * sizes.hidden);
     }
     for (T x : result) require(x - x == 0, "a result is not finite");
     return result;
@@ -112,6 +121,7 @@ class Check {
   Sizes sizes;
   bool train;
   Problem problem{};
+  int64_t gate_rows;
   std::vector<int64_t> offsets{0}, codes;
   std::vector<uint8_t> allowed;
   std::vector<std::vector<T>> kept;

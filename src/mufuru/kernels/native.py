@@ -1,5 +1,4 @@
-"""The native kernel on tensors: `csrc/` does what is sequential; the large products, over all inputs and all weight
-gradients at once, are torch's.
+"""The native kernel on tensors: memory for `csrc/` to read and write, and the calls.
 
 The softmax does not change when one logit is subtracted from all: the last operation is the reference, its weights are
 taken off the others' beforehand, and it needs no product of its own. Biases stay as they are, since one may be -inf.
@@ -39,6 +38,10 @@ class Inputs(NamedTuple):
     state_mask: Tensor | None
     zoneout: Tensor | None
     allowed: Tensor | None
+
+
+N_DIFFERENTIABLE = Inputs._fields.index("bias_op") + 1
+"""Of the inputs, so many have gradients."""
 
 
 class Options(NamedTuple):
@@ -99,13 +102,6 @@ class Shape(NamedTuple):
         width = inputs.ih.size(0) - (0 if controller else hidden)
         return cls(inputs.x.size(0), batch, hidden, controller, len(options.codes), rest, width)
 
-    def absolute(self, grad: Tensor, first: int) -> Tensor:
-        """A gradient whose logits begin at row `first`, completed: the reference gets minus what the others got."""
-        logits, reference = grad[first : -self.hidden], grad[-self.hidden :]
-        torch.sum(logits.view(self.ops - 1, *reference.shape), 0, out=reference)
-        reference.neg_()
-        return grad
-
 
 class Prepared(NamedTuple):
     """What follows from the weights alone."""
@@ -116,7 +112,7 @@ class Prepared(NamedTuple):
     packed: Tensor
 
 
-def prepare(at: Shape, inputs: Inputs, options: Options) -> Prepared:
+def prepare(at: Shape, inputs: Inputs, options: Options, problem: Problem | None = None) -> Prepared:
     bias = logit_bias = inner_bias = None
     if inputs.bias_ih is not None and inputs.bias_hh is not None:
         bias = inputs.bias_ih + inputs.bias_hh
@@ -124,7 +120,8 @@ def prepare(at: Shape, inputs: Inputs, options: Options) -> Prepared:
             bias[: at.hidden] = inputs.bias_ih[: at.hidden]
             inner_bias = inputs.bias_hh[: at.hidden]
         logit_bias = inputs.bias_op if at.controller else bias[at.width :]
-    return Prepared(bias, logit_bias, inner_bias, _problem(at, inputs, options, 0, {}).packed(False, inputs.hh.dtype))
+    problem = problem or _problem(at, inputs, options, 0, {})
+    return Prepared(bias, logit_bias, inner_bias, problem.packed(False, inputs.hh.dtype))
 
 
 def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None, keep: bool = True) -> Outputs:
@@ -135,7 +132,7 @@ def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None, 
     out = empty_outputs(at, inputs.s0, options, keep or own or options.trace)
     steps, offsets = _offsets(inputs.batch_sizes, at)
     problem = _problem(at, inputs, options, steps, out._asdict())
-    problem.point((prepare(at, inputs, options) if prepared is None else prepared)._asdict())
+    problem.point((prepared or prepare(at, inputs, options, problem))._asdict())
     problem.point({"offsets": offsets})
     if own:
         custom.forward(problem, options.codes, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, at.rest, out)
@@ -168,84 +165,37 @@ def backward(
     """`grads` belong to output, s_n, k_n, p and v."""
     inputs = contiguous(inputs)
     at = Shape.of(inputs, options)
-    d_gates = inputs.s0.new_empty(at.total, at.width)
-    d_probs, d_inner = torch.empty_like(saved.probs), torch.empty_like(saved.inner)
-    d_s0, d_k0 = torch.empty_like(saved.s_n), torch.empty_like(saved.k_n)
     steps, offsets = _offsets(inputs.batch_sizes, at)
     problem = _problem(at, inputs, options, steps, saved._asdict())
     problem.point({"offsets": offsets, "packed_back": problem.packed(True, inputs.hh.dtype)})
-    d_x = torch.empty_like(inputs.x) if needs_x else d_gates.new_empty(0)
-    problem.point({"d_gates": d_gates, "d_probs": d_probs, "d_inner": d_inner, "d_s0": d_s0, "d_k0": d_k0, "d_x": d_x})
     names = ("grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v")
     problem.point({name: None if g is None else g.contiguous() for name, g in zip(names, grads, strict=True)})
-    states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
+    problem.point(_workspace(at, inputs.s0, options))
     if max(options.codes) >= CUSTOM:
+        states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
         problem.point(custom.derivatives(options.codes, states, saved.gates[:, : at.hidden]))
-    native().mufuru_backward(problem.address)
-    d_bias, d_bias_hh = _bias_gradients(at, inputs, options, d_gates, d_inner)
-    d_ih = torch.empty_like(inputs.ih)
-    torch.mm(d_gates.t(), inputs.x, out=d_ih[: at.width])
-    return Gradients(
-        d_x,
-        d_s0,
-        d_k0,
-        d_ih if at.controller else at.absolute(d_ih, at.rest),
-        _recurrent_gradient(at, inputs, options, saved, d_gates, d_inner, states),
-        d_bias,
-        d_bias_hh,
-        *_controller_gradients(at, inputs, options, saved, d_gates, d_probs),
+    nothing = inputs.s0.new_empty(0)
+    found = Gradients(
+        torch.empty_like(inputs.x) if needs_x else nothing,
+        torch.empty_like(inputs.s0),
+        *(nothing if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:N_DIFFERENTIABLE]),
     )
+    problem.point({f"d_{name}": tensor for name, tensor in found._asdict().items()})
+    native().mufuru_backward(problem.address)
+    return found
 
 
-def _recurrent_gradient(
-    at: Shape, inputs: Inputs, options: Options, saved: Outputs, d_gates: Tensor, d_inner: Tensor, states: Tensor
-) -> Tensor:
-    hidden, grad = at.hidden, torch.empty_like(inputs.hh)
-    if inputs.state_mask is not None:
-        states = states * _by_row(inputs.state_mask, inputs.batch_sizes, at.total)
-    if options.reset == NO_RESET:
-        torch.mm(d_gates.t(), states, out=grad[: at.width])
-    else:
-        if options.reset == BEFORE:
-            torch.mm(d_gates[:, :hidden].t(), states * saved.gates[:, hidden : 2 * hidden], out=grad[:hidden])
-        else:
-            torch.mm(d_inner.t(), states, out=grad[:hidden])
-        torch.mm(d_gates[:, hidden:].t(), states, out=grad[hidden : at.width])
-    return grad if at.controller else at.absolute(grad, at.rest)
-
-
-def _bias_gradients(
-    at: Shape, inputs: Inputs, options: Options, d_gates: Tensor, d_inner: Tensor
-) -> tuple[Tensor, Tensor]:
-    if inputs.bias_ih is None:
-        return d_gates.new_empty(0), d_gates.new_empty(0)
-    d_bias = torch.empty_like(inputs.bias_ih)
-    torch.sum(d_gates, 0, out=d_bias[: at.width])
-    if not at.controller:
-        at.absolute(d_bias, at.rest)
-    d_bias_hh = d_bias.clone()
+def _workspace(at: Shape, like: Tensor, options: Options) -> dict[str, Tensor]:
+    """Memory for what only the backward pass itself reads."""
+    space = {"d_gates": like.new_empty(at.total, at.width), "seen_rows": like.new_empty(at.total, at.hidden)}
+    if options.reset == BEFORE:
+        space["reset_rows"] = like.new_empty(at.total, at.hidden)
     if options.reset == AFTER:
-        torch.sum(d_inner, 0, out=d_bias_hh[: at.hidden])
-    return d_bias, d_bias_hh
-
-
-def _controller_gradients(
-    at: Shape, inputs: Inputs, options: Options, saved: Outputs, d_gates: Tensor, d_probs: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    nothing = d_gates.new_empty(0)
-    if inputs.k0 is None or inputs.op is None:
-        return nothing, nothing, nothing
-    k = saved.gates[:, at.rest :]
-    k_before = previous_states(k, inputs.k0, inputs.batch_sizes, options.reverse)
-    d_kk = torch.mm(d_gates[:, at.rest :].t(), k_before)
-    d_op = torch.empty_like(inputs.op)
-    torch.mm(d_probs.t(), k, out=d_op[: -at.hidden])
-    d_bias = nothing
-    if inputs.bias_op is not None:
-        d_bias = torch.empty_like(inputs.bias_op)
-        torch.sum(d_probs, 0, out=d_bias[: -at.hidden])
-        at.absolute(d_bias, 0)
-    return d_kk, at.absolute(d_op, 0), d_bias
+        space["d_inner"] = like.new_empty(at.total, at.hidden)
+    if at.controller:
+        space["d_probs"] = like.new_empty(at.total, (at.ops - 1) * at.hidden)
+        space["k_rows"] = like.new_empty(at.total, at.controller)
+    return space
 
 
 def _problem(
@@ -285,11 +235,3 @@ def _offsets(batch_sizes: Tensor | None, at: Shape) -> tuple[int, Tensor]:
 @lru_cache(maxsize=64)
 def _even_offsets(total: int, batch: int) -> Tensor:
     return torch.arange(0, total + 1, batch or 1, device="cpu")
-
-
-def _by_row(per_sequence: Tensor, batch_sizes: Tensor | None, total: int) -> Tensor:
-    """(batch, n) repeated for every step that a sequence has: (total, n)."""
-    if batch_sizes is None:
-        return per_sequence.repeat(total // per_sequence.size(0), 1) if total else per_sequence[:0]
-    sequences = torch.arange(per_sequence.size(0), device="cpu").expand(len(batch_sizes), -1)
-    return per_sequence[sequences[sequences < batch_sizes.unsqueeze(1)]]

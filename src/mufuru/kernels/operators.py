@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from mufuru.kernels import custom, inference, native, reference
-from mufuru.kernels.native import Gradients, Inputs, Options, Outputs
+from mufuru.kernels.native import N_DIFFERENTIABLE, Gradients, Inputs, Options, Outputs
 from mufuru.kernels.problem import CUSTOM
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.unit import Unit, Weights
 
-N_WEIGHTS = Inputs._fields.index("bias_op") + 1
-"""Of the inputs, so many have gradients."""
 N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Outputs._fields)
 _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
 _OPTIONS = "int[] codes, int reset, int activation, bool reverse, bool trace"
@@ -46,7 +44,9 @@ def sequence(run: Run) -> Result:
         out = _apply(_Transformable, options, *inputs)
     elif not in_eager_mode(inputs):
         out = torch.ops.mufuru.forward(*inputs, *options)
-    elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs[:N_WEIGHTS]):
+    elif torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
+    ):
         out = _apply(_Native, options, *inputs)
     else:
         return inference.sequence(inputs, options)
@@ -252,11 +252,11 @@ def _second_derivatives(
         outputs = (result.output, result.s_n, result.k_n, result.p, result.v)
         pairs = [(out, c) for out, c in zip(outputs, cotangents, strict=True) if out is not None and c is not None]
         pairs = [(out, c) for out, c in pairs if out.shape == c.shape]
-        products = _gradients(pairs, list(inputs[:N_WEIGHTS]), create_graph=True)
+        products = _gradients(pairs, list(inputs[:N_DIFFERENTIABLE]), create_graph=True)
         pairs = [(p, g) for p, g in zip(products, grads, strict=True) if p is not None and g is not None]
         pairs = [(p, g) for p, g in pairs if p.requires_grad and p.shape == g.shape]
-        second = _gradients(pairs, leaves[: N_GRADS + N_WEIGHTS], create_graph=differentiable)
-    return [*second, *[None] * (N_INPUTS - N_WEIGHTS)]
+        second = _gradients(pairs, leaves[: N_GRADS + N_DIFFERENTIABLE], create_graph=differentiable)
+    return [*second, *[None] * (N_INPUTS - N_DIFFERENTIABLE)]
 
 
 def _leaf(tensor: Tensor, differentiable: bool) -> Tensor:

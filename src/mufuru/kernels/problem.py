@@ -20,6 +20,7 @@ POINTERS = [
     "logit_bias", "inner_bias", "s0", "k0", "state_mask", "zoneout", "allowed", "custom", "custom_ds", "custom_dv",
     "gates", "probs", "inner", "output", "s_n", "k_n", "p",
     "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v", "d_gates", "d_probs", "d_inner", "d_s0", "d_k0", "d_x",
+    "seen_rows", "reset_rows", "k_rows", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_kk", "d_op", "d_bias_op",
 ]  # fmt: skip
 MAX_OPS, CUSTOM = 32, 1000
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}

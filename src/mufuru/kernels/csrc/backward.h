@@ -40,6 +40,7 @@ class Backward {
       enter(in_order(i));
       for (int64_t row = 0; row < alive; ++row)
         for (int64_t u = 0; u < at.H; u += N) composition(row, u, lanes(u));
+      keep_operands();
       if (at.K) control();
       if (at.before) reset_gate();
       to_state();
@@ -56,7 +57,7 @@ class Backward {
   // where the parts of one sequence's step lie
   struct Row {
     const T *gates, *probs, *inner, *before, *zoneout, *mask, *grad_output, *grad_p, *grad_v;
-    T *d_gates, *d_logits, *d_inner;
+    T *d_gates, *d_logits, *d_inner, *seen;
     const uint8_t* allowed;
     int64_t place;
   };
@@ -90,6 +91,11 @@ class Backward {
       row.probs = at.K ? at.row(in.probs, t, index(i), at.logits * at.H) : row.gates + at.rest;
       row.before = at.before_row(in.output, at.H, in.s0, at.H, t, index(i));
       row.d_gates = at.row(in.d_gates, t, index(i), at.W);
+      row.seen = at.row(in.seen_rows, t, index(i), at.H);
+      if (at.K) {
+        const T* k = at.before_row(static_cast<const T*>(in.gates) + at.rest, at.W, in.k0, at.K, t, index(i));
+        std::memcpy(at.row(in.k_rows, t, index(i), at.K), k, at.K * sizeof(T));
+      }
       row.d_logits = at.K ? at.row(in.d_probs, t, index(i), at.logits * at.H) : row.d_gates + at.rest;
       row.inner = in.inner ? at.row(in.inner, t, index(i), at.H) : nullptr;
       row.d_inner = in.d_inner ? at.row(in.d_inner, t, index(i), at.H) : nullptr;
@@ -155,6 +161,20 @@ class Backward {
     }
   }
 
+  // what the products of this step saw of the state
+  void keep_operands() {
+    for (int64_t i = 0; i < alive; ++i)
+      for (int64_t u = 0; u < at.H; u += N) {
+        const Row& row = rows[i];
+        const int64_t m = lanes(u);
+        V<T> seen = load(row.before + u, m);
+        if (row.mask) seen *= load(row.mask + u, m);
+        store(row.seen + u, seen, m);
+        if (!at.before) continue;
+        store(static_cast<T*>(in.reset_rows) + row.place * at.H + u, seen * load(row.gates + at.r + u, m), m);
+      }
+  }
+
   void control() {
     for (int64_t i = 0; i < alive; ++i) operand[i] = rows[i].d_logits;
     each(alive, at.logits * at.H, packed + at.back_logits(), at.K, [&](int64_t i, int64_t u, int64_t m, V<T> dk) {
@@ -172,9 +192,7 @@ class Backward {
     each(alive, at.H, packed, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
       const Row& row = rows[i];
       const V<T> r = load(row.gates + at.r + u, m);
-      V<T> seen = load(row.before + u, m);
-      if (row.mask) seen *= load(row.mask + u, m);
-      store(row.d_gates + at.r + u, d * seen * r * (T(1) - r), m);
+      store(row.d_gates + at.r + u, d * load(row.seen + u, m) * r * (T(1) - r), m);
       store(&d_seen[i * at.H + u], d * r, m);
     });
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include "backward.h"
 #include "forward.h"
+#include "gradients.h"
 
 namespace mufuru {
 namespace MUFURU_ARCH {
@@ -10,12 +11,12 @@ namespace MUFURU_ARCH {
 constexpr int64_t kWorthAThread = 100000;
 
 template <class T>
-int64_t workers(const Problem& problem, const Threads& threads, int64_t steps_rows) {
+int64_t workers(const Problem& problem, const Threads& threads, int64_t steps_rows, bool by_sequence = true) {
   const Shape<T> at(problem);
   uint32_t available = 1;
   if (threads.num_threads) threads.num_threads(&available);
   const int64_t worth = steps_rows * at.W * (at.seen + at.X) / kWorthAThread;
-  const int64_t most = least(least(available, problem.batch), worth);
+  const int64_t most = least(by_sequence ? least(available, problem.batch) : available, worth);
   return most < 1 ? 1 : most;
 }
 
@@ -77,6 +78,10 @@ void backward(const Problem& problem, const Threads& threads) {
     in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
                 [&](int64_t worker, int64_t n) { Backward<T, Ops>(problem, worker, n).run(); });
   });
+  const Gradients<T> gradients(problem);
+  in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps], false),
+              [&](int64_t worker, int64_t n) { gradients.run(worker, n); });
+  gradients.complete();
 }
 
 template <class T>

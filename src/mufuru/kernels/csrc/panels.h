@@ -21,9 +21,14 @@ constexpr int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : rows == 
 template <class T, int R, int P>
 inline void tile(const T* const* rows, int64_t depth, const T* panel, T* out, int64_t out_panel) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
-  V<T> sum[R][P][2] = {};
+  V<T> sum[R][P][2];  // unrolled throughout, so that it lives in registers
   const T* a[R];
-  for (int r = 0; r < R; ++r) a[r] = rows[r];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    a[r] = rows[r];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) sum[r][p][0] = sum[r][p][1] = splat<T>(0);
+  }
   for (int64_t k = 0; k < depth; ++k, panel += width) {
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
@@ -37,7 +42,9 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, T* out, in
       }
     }
   }
+#pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       store(out + p * out_panel + r * width, sum[r][p][0]);
       store(out + p * out_panel + r * width + n, sum[r][p][1]);

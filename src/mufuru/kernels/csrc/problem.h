@@ -47,6 +47,11 @@ struct Problem {
   void* d_inner;  // reset after: total x H
   void *d_s0, *d_k0;
   void* d_x;      // total x inputs or null
+  // what the gradients of the weights are made of: the state that products saw, the same behind the reset gate (before),
+  // and the controller's last state
+  void *seen_rows, *reset_rows, *k_rows;           // total x H, total x H, total x K
+  void *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;       // shaped as the weights; biases may be null
+  void *d_kk, *d_op, *d_bias_op;
 };
 
 // LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)
