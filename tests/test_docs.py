@@ -1,4 +1,4 @@
-"""The documentation is true: its Python blocks run, its links lead somewhere, its table is the code's."""
+"""The documentation is true: its blocks run, its links lead somewhere, its tables are the code's and the record's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import io
+import json
 import pkgutil
 import re
 import subprocess
@@ -25,6 +26,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+GENERATED_FROM = (
+    "docs/generate.py",
+    "docs/unit.md",
+    "benchmarks/initialisation_tables.py",
+    "benchmarks/results/initialisation.json",
+)
 MODULES = [name for _, name, _ in pkgutil.walk_packages(mufuru.__path__, "mufuru.")]
 
 
@@ -78,11 +85,42 @@ def test_docstrings(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
-def test_table_of_operations_is_the_codes() -> None:
-    # a process of its own: other tests may have operations registered
-    command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def check(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Are the generated parts up to date? In a process of its own: other tests may have operations registered."""
+    command = [sys.executable, str(folder / "docs" / "generate.py"), "--check"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_generated_parts_are_what_code_and_record_say() -> None:
+    done = check(ROOT)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "part"),
+    [
+        ("docs/unit.md", "Keep previous hidden state", "Keep the state", "operations"),
+        ("docs/unit.md", "`nn.GRU` | about 0.5 |", "`nn.GRU` | 0.5 |", "initialisation"),
+        ("benchmarks/results/initialisation.json", '"updates": null', '"updates": 25', "initialisation"),
+    ],
+)
+def test_a_difference_is_noticed(file: str, old: str, new: str, part: str, tmp_path: Path) -> None:
+    for name in GENERATED_FROM:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert name != file or old in text
+        (tmp_path / name).write_text(text.replace(old, new) if name == file else text, encoding="utf-8")
+    done = check(tmp_path)
+    assert done.returncode == 1
+    assert f"the part {part} of docs/unit.md is out of date" in done.stderr
+
+
+def test_results_on_first_values_are_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tables = importlib.import_module("initialisation_tables")
+    record = ROOT / "benchmarks" / "results" / "initialisation.json"
+    page = tables.page(json.loads(record.read_text(encoding="utf-8")))
+    assert record.with_suffix(".md").read_text(encoding="utf-8") == page
 
 
 def test_every_option_is_documented() -> None:
