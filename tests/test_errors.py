@@ -203,3 +203,22 @@ LENGTHS: dict[str, tuple[Any, Any, type[Exception], str]] = {
 def test_lengths(case: str) -> None:
     given, lengths, error, text = LENGTHS[case]
     assert_refused(lambda: MuFuRU(N, M)(given, lengths=lengths), None, error, text)
+
+
+REPLACED: dict[str, tuple[str, Tensor, str]] = {
+    "shape": ("weight_hh_l0", torch.zeros(1, M), "weight_hh should have the shape [36, 4], got [1, 4]"),
+    "bias shape": ("bias_ih_l0", torch.zeros(35), "bias_ih should have the shape [36], got [35]"),
+    "dtype": ("weight_hh_l0", torch.zeros(36, M, dtype=torch.float64), "weight_hh should be torch.float32 on cpu"),
+    "device": ("weight_hh_l0", torch.zeros(36, M, device="meta"), "got torch.float32 on meta"),
+}
+
+
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+@pytest.mark.parametrize("case", REPLACED)
+def test_a_parameter_replaced_by_another_kind(case: str, kernel: Any) -> None:
+    name, tensor, text = REPLACED[case]
+    layer = MuFuRU(N, M, kernel=kernel)
+    setattr(layer, name, nn.Parameter(tensor))
+    with pytest.raises(RuntimeError) as caught:
+        layer(GOOD)
+    assert text in str(caught.value)

@@ -222,3 +222,11 @@ def test_wrong_probabilities(kind: str, value: Any) -> None:
 
 def test_repr_names_the_noise() -> None:
     assert repr(MuFuRU(3, 4, zoneout=0.1, op_dropout=0.2)) == "MuFuRU(3, 4, zoneout=0.1, op_dropout=0.2)"
+
+
+def test_a_probability_changed_later_counts() -> None:
+    layer, x = MuFuRU(3, 5, zoneout=0.5), torch.randn(6, 2, 3)
+    layer.zoneout = 0.0
+    assert torch.equal(layer(x)[0], layer.eval()(x)[0])
+    layer.train().zoneout = 1.0
+    assert layer(x)[0].count_nonzero() == 0

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from mufuru import bridge, kernels, sequences
 from mufuru import ops as operations
 from mufuru.kernels import Run, inference
-from mufuru.noise import Noise, check_probability
+from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Lengths, Sequences
@@ -96,7 +96,7 @@ class MuFuRU(Recurrent):
         self.input_dropout, self.state_dropout, self.zoneout = input_dropout, state_dropout, zoneout
         self.weight_dropout, self.op_dropout = weight_dropout, op_dropout
         self.checkpoint_every = checkpoint_every
-        self._noise = Noise(input_dropout, state_dropout, zoneout, weight_dropout, op_dropout)
+        Noise(*self._probabilities)
         for layer in range(num_layers):
             size = input_size if layer == 0 else self.num_directions * hidden_size
             for suffix in ("", "_reverse")[: self.num_directions]:
@@ -185,6 +185,15 @@ class MuFuRU(Recurrent):
         sizes = {"h_0": self.hidden_size}
         return sizes if self.controller_size is None else sizes | {"k_0": self.controller_size}
 
+    @property
+    def _probabilities(self) -> tuple[float, ...]:
+        return self.input_dropout, self.state_dropout, self.zoneout, self.weight_dropout, self.op_dropout
+
+    @property
+    def _noise(self) -> Noise:
+        """Of the probabilities as they are now: a program may lower them while it trains."""
+        return Noise(*self._probabilities) if any(self._probabilities) else NO_NOISE
+
     def _direction(self, index: int, x: Tensor, s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None) -> Run:
         unit, suffix, _ = self._units[index]
         weights = self._weights(index)
@@ -220,7 +229,11 @@ class MuFuRU(Recurrent):
         return batch.sort(state)
 
     def _final_state(self, s_n: list[Tensor], k_n: list[Tensor], batch: Sequences) -> State:
-        h, *rest = (batch.unsort(torch.stack(states)) for states in (s_n, k_n) if states)
+        # one state needs no copy
+        stacked = (
+            states[0].unsqueeze(0) if len(states) == 1 else torch.stack(states) for states in (s_n, k_n) if states
+        )
+        h, *rest = map(batch.unsort, stacked)
         pair = [state if batch.batched else state.squeeze(1) for state in (h, *rest)]
         return pair[0] if len(pair) == 1 else (pair[0], pair[1])
 

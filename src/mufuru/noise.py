@@ -80,3 +80,6 @@ def check_probability(name: str, value: float) -> None:
 def _keep_mask(like: Tensor, probability: float) -> Tensor:
     """0 with the given probability, otherwise the factor that keeps the mean: `nn.Dropout`'s rule."""
     return dropout(torch.ones_like(like), probability)
+
+
+NO_NOISE = Noise()

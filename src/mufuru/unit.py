@@ -67,6 +67,17 @@ class Unit:
         return tuple(op.name for op in self.ops)
 
     @cached_property
+    def weight_shapes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
+        shapes = self.shapes()
+        return tuple(shapes.get(stem) for stem in STEMS)
+
+    @cached_property
+    def native_codes(self) -> tuple[int, ...]:
+        """The codes of those operations that the native kernel has."""
+        return tuple(op.native_code for op in self.ops if op.native_code is not None)
+
+    @cached_property
     def python_ops(self) -> tuple[Op, ...]:
         """Those that the native kernel does not have."""
         return tuple(op for op in self.ops if op.native_code is None)

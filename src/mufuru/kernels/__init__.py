@@ -8,13 +8,14 @@ from torch import Tensor
 from mufuru.kernels.choice import Choice, check_choice, choose, use_kernel
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.kernels.segments import run_in_segments
-from mufuru.unit import Weights
+from mufuru.unit import STEMS, Weights
 
 __all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "use_kernel"]
 
 
 def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
     """Run on the chosen kernel. Half-precision tensors are computed in float32 inside."""
+    _check_weights(run)
     dtype = run.x.dtype
     if dtype in (torch.float16, torch.bfloat16):
         return _result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
@@ -22,6 +23,20 @@ def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = No
     if checkpoint_every and torch.is_grad_enabled() and len(run.sizes()) > checkpoint_every:
         return run_in_segments(run, checkpoint_every, sequence)
     return sequence(run)
+
+
+def _check_weights(run: Run) -> None:
+    """Parameters can be replaced by anything; a kernel that reads memory must not read beside it."""
+    dtype, device = run.x.dtype, run.x.device
+    for name, weight, shape in zip(STEMS, run.weights, run.unit.weight_shapes, strict=True):
+        if weight is None or shape is None:
+            continue
+        if weight.shape != shape:
+            raise RuntimeError(f"{name} should have the shape {list(shape)}, got {list(weight.shape)}")
+        if weight.dtype != dtype or weight.device != device:
+            raise RuntimeError(
+                f"{name} should be {dtype} on {device} as the input, got {weight.dtype} on {weight.device}"
+            )
 
 
 def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:

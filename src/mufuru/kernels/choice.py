@@ -44,10 +44,10 @@ def choose(run: Run, kernel: Choice) -> Callable[[Run], Result]:
     if wanted == "reference":
         return reference.sequence
     reason = obstacle(run)
-    if not reason and wanted == "native" and library.load() is None:
+    if not reason:
+        if library.load() is not None:
+            return operators.sequence
         reason = library.status().reason
-    if not reason and library.load() is not None:
-        return operators.sequence
     if wanted == "native":
         raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
     return reference.sequence

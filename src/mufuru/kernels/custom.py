@@ -15,6 +15,7 @@ from torch import Tensor
 from mufuru.kernels.problem import CUSTOM, Problem, native
 from mufuru.ops import Op
 from mufuru.ops import native as native_ops
+from mufuru.unit import Unit
 
 if TYPE_CHECKING:
     from mufuru.kernels.native import Outputs
@@ -24,9 +25,11 @@ _by_number: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
 _obstacles: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
 
 
-def codes(ops: tuple[Op, ...]) -> tuple[int, ...]:
+def codes(unit: Unit) -> tuple[int, ...]:
     """The operations' codes: those of the native table, or numbers under which `forward` finds the callables."""
-    return tuple(op.native_code if op.native_code is not None else CUSTOM + _number(op) for op in ops)
+    if not unit.python_ops:
+        return unit.native_codes
+    return tuple(op.native_code if op.native_code is not None else CUSTOM + _number(op) for op in unit.ops)
 
 
 def _number(op: Op) -> int:

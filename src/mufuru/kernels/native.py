@@ -206,10 +206,11 @@ def _problem(
         options.reset, options.activation, options.reverse, inputs.hh.dtype == torch.float64,
     )  # fmt: skip
     tensors.pop("v", None)
-    tensors |= {"codes": _codes(custom.local_codes(options.codes)), "x": inputs.x}
-    tensors |= {"w_ih": inputs.ih, "w_hh": inputs.hh, "w_kk": inputs.kk, "w_op": inputs.op}
-    tensors |= {"s0": inputs.s0, "k0": inputs.k0, "state_mask": inputs.state_mask}
-    tensors |= {"zoneout": inputs.zoneout, "allowed": inputs.allowed}
+    tensors |= {
+        "codes": _codes(options.codes), "x": inputs.x, "s0": inputs.s0, "k0": inputs.k0,
+        "w_ih": inputs.ih, "w_hh": inputs.hh, "w_kk": inputs.kk, "w_op": inputs.op,
+        "state_mask": inputs.state_mask, "zoneout": inputs.zoneout, "allowed": inputs.allowed,
+    }  # fmt: skip
     return Problem(sizes, tensors)
 
 
@@ -220,7 +221,7 @@ def contiguous(inputs: Inputs) -> Inputs:
 
 @lru_cache(maxsize=64)
 def _codes(codes: tuple[int, ...]) -> Tensor:
-    return torch.tensor(codes, device="cpu")
+    return torch.tensor(custom.local_codes(codes), device="cpu")
 
 
 def _offsets(batch_sizes: Tensor | None, at: Shape) -> tuple[int, Tensor]:

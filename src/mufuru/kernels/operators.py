@@ -38,7 +38,7 @@ def sequence(run: Run) -> Result:
         run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed
     )  # fmt: skip
     options = Options(
-        custom.codes(unit.ops), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation], run.reverse, run.trace
+        custom.codes(unit), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation], run.reverse, run.trace
     )  # fmt: skip
     if torch._C._are_functorch_transforms_active():
         out = _apply(_Transformable, options, *inputs)
@@ -246,8 +246,8 @@ def _second_derivatives(
     """The gradient of <grads, vector-Jacobian product> by the cotangents and the inputs, by the reference kernel."""
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [t if t is None or not t.is_floating_point() else _leaf(t, differentiable) for t in saved]
-        cotangents, inputs = leaves[:N_GRADS], Inputs(*leaves[N_GRADS:])  # type: ignore[arg-type]
+        leaves: list[Any] = [t if t is None or not t.is_floating_point() else _leaf(t, differentiable) for t in saved]
+        cotangents, inputs = leaves[:N_GRADS], Inputs(*leaves[N_GRADS:])
         result = reference.sequence(run_of(inputs, options))
         outputs = (result.output, result.s_n, result.k_n, result.p, result.v)
         pairs = [(out, c) for out, c in zip(outputs, cotangents, strict=True) if out is not None and c is not None]
