@@ -15,9 +15,8 @@ class Backward {
         in(problem),
         ops(problem),
         packed(static_cast<const T*>(problem.packed_back)),
-        worker(worker),
-        workers(workers),
-        n((problem.batch - worker + workers - 1) / workers),
+        mine(problem, worker, workers),
+        n(mine.n),
         d_state(n * at.H),
         d_seen(n * at.H),
         d_controller(n * at.K),
@@ -27,17 +26,18 @@ class Backward {
         operand(n * stretch),
         rows(n) {
     for (int64_t i = 0; i < n; ++i) {
-      rows[i].allowed = in.allowed ? in.allowed + index(i) * at.L : nullptr;
-      rows[i].mask = in.state_mask ? static_cast<const T*>(in.state_mask) + index(i) * at.H : nullptr;
-      if (in.grad_s_n) std::memcpy(&d_state[i * at.H], static_cast<const T*>(in.grad_s_n) + index(i) * at.H, at.H * sizeof(T));
+      rows[i].allowed = in.allowed ? in.allowed + mine.index(i) * at.L : nullptr;
+      rows[i].mask = in.state_mask ? static_cast<const T*>(in.state_mask) + mine.index(i) * at.H : nullptr;
+      if (in.grad_s_n)
+        std::memcpy(&d_state[i * at.H], static_cast<const T*>(in.grad_s_n) + mine.index(i) * at.H, at.H * sizeof(T));
       if (at.K && in.grad_k_n)
-        std::memcpy(&d_controller[i * at.K], static_cast<const T*>(in.grad_k_n) + index(i) * at.K, at.K * sizeof(T));
+        std::memcpy(&d_controller[i * at.K], static_cast<const T*>(in.grad_k_n) + mine.index(i) * at.K, at.K * sizeof(T));
     }
   }
 
   void run() {
     for (int64_t i = in.steps - 1; i >= 0; --i) {
-      enter(in_order(i));
+      enter(mine.in_order(i));
       for (int64_t row = 0; row < alive; ++row)
         for (int64_t u = 0; u < at.H; u += N) composition(row, u, lanes(u));
       keep_operands();
@@ -47,8 +47,8 @@ class Backward {
       if (in.d_x && i % stretch == 0) to_inputs(i, least(i + stretch, in.steps));
     }
     for (int64_t i = 0; i < n; ++i) {
-      std::memcpy(static_cast<T*>(in.d_s0) + index(i) * at.H, &d_state[i * at.H], at.H * sizeof(T));
-      if (at.K) std::memcpy(static_cast<T*>(in.d_k0) + index(i) * at.K, &d_controller[i * at.K], at.K * sizeof(T));
+      std::memcpy(static_cast<T*>(in.d_s0) + mine.index(i) * at.H, &d_state[i * at.H], at.H * sizeof(T));
+      if (at.K) std::memcpy(static_cast<T*>(in.d_k0) + mine.index(i) * at.K, &d_controller[i * at.K], at.K * sizeof(T));
     }
   }
 
@@ -65,7 +65,8 @@ class Backward {
   const Problem& in;
   const Ops ops;
   const T* packed;
-  const int64_t worker, workers, n;
+  const Share mine;
+  const int64_t n;
   int64_t alive = 0;
   Buffer<T> d_state, d_seen, d_controller, inner_rows;
   const int64_t stretch;
@@ -73,36 +74,29 @@ class Backward {
   Buffer<const T*> operand;
   Buffer<Row> rows;
 
-  int64_t index(int64_t i) const { return worker + i * workers; }
   int64_t lanes(int64_t u) const { return least(at.H - u, N); }
 
-  int64_t in_order(int64_t t) const { return in.reverse ? in.steps - 1 - t : t; }
-  int64_t alive_at(int64_t t) const {
-    const int64_t left = at.rows_at(t) - worker;
-    return left <= 0 ? 0 : (left + workers - 1) / workers;
-  }
-
   void enter(int64_t t) {
-    alive = alive_at(t);
+    alive = mine.alive(t);
     for (int64_t i = 0; i < alive; ++i) {
       Row& row = rows[i];
-      row.place = in.offsets[t] + index(i);
-      row.gates = at.row(in.gates, t, index(i), at.W);
-      row.probs = at.K ? at.row(in.probs, t, index(i), at.logits * at.H) : row.gates + at.rest;
-      row.before = at.before_row(in.output, at.H, in.s0, at.H, t, index(i));
-      row.d_gates = at.row(in.d_gates, t, index(i), at.W);
-      row.seen = at.row(in.seen_rows, t, index(i), at.H);
+      row.place = in.offsets[t] + mine.index(i);
+      row.gates = at.row(in.gates, t, mine.index(i), at.W);
+      row.probs = at.K ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : row.gates + at.rest;
+      row.before = at.before_row(in.output, at.H, in.s0, at.H, t, mine.index(i));
+      row.d_gates = at.row(in.d_gates, t, mine.index(i), at.W);
+      row.seen = at.row(in.seen_rows, t, mine.index(i), at.H);
       if (at.K) {
-        const T* k = at.before_row(static_cast<const T*>(in.gates) + at.rest, at.W, in.k0, at.K, t, index(i));
-        std::memcpy(at.row(in.k_rows, t, index(i), at.K), k, at.K * sizeof(T));
+        const T* k = at.before_row(static_cast<const T*>(in.gates) + at.rest, at.W, in.k0, at.K, t, mine.index(i));
+        std::memcpy(at.row(in.k_rows, t, mine.index(i), at.K), k, at.K * sizeof(T));
       }
-      row.d_logits = at.K ? at.row(in.d_probs, t, index(i), at.logits * at.H) : row.d_gates + at.rest;
-      row.inner = in.inner ? at.row(in.inner, t, index(i), at.H) : nullptr;
-      row.d_inner = in.d_inner ? at.row(in.d_inner, t, index(i), at.H) : nullptr;
-      row.zoneout = in.zoneout ? at.row(in.zoneout, t, index(i), at.H) : nullptr;
-      row.grad_output = in.grad_output ? at.row(in.grad_output, t, index(i), at.H) : nullptr;
-      row.grad_p = in.grad_p ? at.row(in.grad_p, t, index(i), at.L * at.H) : nullptr;
-      row.grad_v = in.grad_v ? at.row(in.grad_v, t, index(i), at.H) : nullptr;
+      row.d_logits = at.K ? at.row(in.d_probs, t, mine.index(i), at.logits * at.H) : row.d_gates + at.rest;
+      row.inner = in.inner ? at.row(in.inner, t, mine.index(i), at.H) : nullptr;
+      row.d_inner = in.d_inner ? at.row(in.d_inner, t, mine.index(i), at.H) : nullptr;
+      row.zoneout = in.zoneout ? at.row(in.zoneout, t, mine.index(i), at.H) : nullptr;
+      row.grad_output = in.grad_output ? at.row(in.grad_output, t, mine.index(i), at.H) : nullptr;
+      row.grad_p = in.grad_p ? at.row(in.grad_p, t, mine.index(i), at.L * at.H) : nullptr;
+      row.grad_v = in.grad_v ? at.row(in.grad_v, t, mine.index(i), at.H) : nullptr;
     }
   }
 
@@ -210,7 +204,7 @@ class Backward {
   void to_inputs(int64_t begin, int64_t end) {
     int64_t m = 0;
     for (int64_t k = begin; k < end; ++k)
-      for (int64_t t = in_order(k), i = 0; i < alive_at(t); ++i) operand[m++] = at.row(in.d_gates, t, index(i), at.W);
+      for (int64_t t = mine.in_order(k), i = 0; i < mine.alive(t); ++i) operand[m++] = at.row(in.d_gates, t, mine.index(i), at.W);
     T* to = static_cast<T*>(in.d_x);
     const T* first = static_cast<const T*>(in.d_gates);
     each(m, at.W, packed + at.back_x(), at.X, [&](int64_t i, int64_t u, int64_t l, V<T> d) {

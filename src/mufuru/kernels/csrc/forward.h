@@ -9,15 +9,13 @@ namespace MUFURU_ARCH {
 template <class T, class Ops>
 class Forward {
  public:
-  // sequences worker, worker + workers, ...: interleaved, so that each worker has long and short ones
   Forward(const Problem& problem, int64_t worker, int64_t workers, int64_t first_step)
       : at(problem),
         in(problem),
         ops(problem),
         packed(static_cast<const T*>(problem.packed)),
-        worker(worker),
-        workers(workers),
-        n((problem.batch - worker + workers - 1) / workers),
+        mine(problem, worker, workers),
+        n(mine.n),
         state(n * at.H),
         seen(n * at.seen),
         next_seen(n * at.seen),
@@ -37,17 +35,17 @@ class Forward {
     for (int64_t done = 0; done < in.steps; done += stretch) {
       const int64_t count = least(stretch, in.steps - done);
       project(done, count);
-      for (int64_t k = 0; k < count; ++k) step(in_order(done + k), k, true);
+      for (int64_t k = 0; k < count; ++k) step(mine.in_order(done + k), k, true);
     }
     for (int64_t i = 0; i < n; ++i) {
-      std::memcpy(static_cast<T*>(in.s_n) + index(i) * at.H, &state[i * at.H], at.H * sizeof(T));
-      if (at.K) std::memcpy(static_cast<T*>(in.k_n) + index(i) * at.K, &seen[i * at.seen + at.H], at.K * sizeof(T));
+      std::memcpy(static_cast<T*>(in.s_n) + mine.index(i) * at.H, &state[i * at.H], at.H * sizeof(T));
+      if (at.K) std::memcpy(static_cast<T*>(in.k_n) + mine.index(i) * at.K, &seen[i * at.seen + at.H], at.K * sizeof(T));
     }
   }
 
   // the gates of one step; its new state is left to compose_step
   void activate(int64_t t) {
-    project(in_order(t), 1);
+    project(mine.in_order(t), 1);
     step(t, 0, false);
   }
 
@@ -76,7 +74,8 @@ class Forward {
   const Problem& in;
   const Ops ops;
   const T* packed;
-  const int64_t worker, workers, n;
+  const Share mine;
+  const int64_t n;
   int64_t alive = 0;
   Buffer<T> state, seen, next_seen, reset_state, controller;
   const int64_t stretch;
@@ -85,16 +84,10 @@ class Forward {
   Buffer<T*> gate_rows;
   Buffer<Row> rows;
 
-  int64_t index(int64_t i) const { return worker + i * workers; }
   int64_t lanes(int64_t u) const { return least(at.H - u, N); }
-  int64_t in_order(int64_t t) const { return in.reverse ? in.steps - 1 - t : t; }
-  int64_t alive_at(int64_t t) const {
-    const int64_t left = at.rows_at(t) - worker;
-    return left <= 0 ? 0 : (left + workers - 1) / workers;
-  }
   // the gates of sequence i at step t, the k-th of a stretch
   T* gate_row(int64_t t, int64_t i, int64_t k) {
-    return in.gates ? at.row(in.gates, t, index(i), at.W) : &gates[(k * n + i) * at.W];
+    return in.gates ? at.row(in.gates, t, mine.index(i), at.W) : &gates[(k * n + i) * at.W];
   }
   const T* const* rows_of(const Buffer<T>& matrix, int64_t width) {
     for (int64_t i = 0; i < alive; ++i) operand[i] = &matrix[i * width];
@@ -102,27 +95,28 @@ class Forward {
   }
 
   void start(int64_t i, int64_t t) {
-    rows[i].mask = in.state_mask ? static_cast<const T*>(in.state_mask) + index(i) * at.H : nullptr;
-    rows[i].allowed = in.allowed ? in.allowed + index(i) * at.L : nullptr;
-    std::memcpy(&state[i * at.H], at.before_row(in.output, at.H, in.s0, at.H, t, index(i)), at.H * sizeof(T));
+    rows[i].mask = in.state_mask ? static_cast<const T*>(in.state_mask) + mine.index(i) * at.H : nullptr;
+    rows[i].allowed = in.allowed ? in.allowed + mine.index(i) * at.L : nullptr;
+    std::memcpy(&state[i * at.H], at.before_row(in.output, at.H, in.s0, at.H, t, mine.index(i)), at.H * sizeof(T));
     for (int64_t u = 0; u < at.H; u += N) see(seen, i, u, lanes(u), load(&state[i * at.H + u], lanes(u)));
     if (!at.K) return;
     const T* kept = in.gates ? static_cast<const T*>(in.gates) + at.rest : nullptr;
-    const T* k = at.before_row(kept, at.W, in.k0, at.K, t, index(i));
+    const T* k = at.before_row(kept, at.W, in.k0, at.K, t, mine.index(i));
     std::memcpy(&seen[i * at.seen + at.H], k, at.K * sizeof(T));
   }
 
   void enter(int64_t t, int64_t k) {
-    alive = alive_at(t);
+    alive = mine.alive(t);
     for (int64_t i = 0; i < alive; ++i) {
       Row& row = rows[i];
-      row.place = in.offsets[t] + index(i);
+      row.place = in.offsets[t] + mine.index(i);
       row.gates = gate_row(t, i, k);
-      row.probs = !at.K ? row.gates + at.rest : in.gates ? at.row(in.probs, t, index(i), at.logits * at.H) : &probs[i * at.logits * at.H];
-      row.output = at.row(in.output, t, index(i), at.H);
-      row.p = in.p ? at.row(in.p, t, index(i), at.L * at.H) : nullptr;
-      row.inner = in.inner ? at.row(in.inner, t, index(i), at.H) : nullptr;
-      row.zoneout = in.zoneout ? at.row(in.zoneout, t, index(i), at.H) : nullptr;
+      row.probs = row.gates + at.rest;
+      if (at.K) row.probs = in.gates ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : &probs[i * at.logits * at.H];
+      row.output = at.row(in.output, t, mine.index(i), at.H);
+      row.p = in.p ? at.row(in.p, t, mine.index(i), at.L * at.H) : nullptr;
+      row.inner = in.inner ? at.row(in.inner, t, mine.index(i), at.H) : nullptr;
+      row.zoneout = in.zoneout ? at.row(in.zoneout, t, mine.index(i), at.H) : nullptr;
     }
   }
 
@@ -130,9 +124,9 @@ class Forward {
   void project(int64_t first, int64_t count) {
     int64_t m = 0;
     for (int64_t k = 0; k < count; ++k) {
-      const int64_t t = in_order(first + k), alive = alive_at(t);
+      const int64_t t = mine.in_order(first + k), alive = mine.alive(t);
       for (int64_t i = 0; i < alive; ++i, ++m) {
-        operand[m] = at.row(in.x, t, index(i), at.X);
+        operand[m] = at.row(in.x, t, mine.index(i), at.X);
         gate_rows[m] = gate_row(t, i, k);
       }
     }

@@ -17,7 +17,14 @@ struct Shape {
   bool before, after;
 
   explicit Shape(const Problem& p)
-      : in(p), X(p.inputs), H(p.hidden), K(p.controller), L(p.ops), logits(p.ops - 1), before(p.reset == kBefore), after(p.reset == kAfter) {
+      : in(p),
+        X(p.inputs),
+        H(p.hidden),
+        K(p.controller),
+        L(p.ops),
+        logits(p.ops - 1),
+        before(p.reset == kBefore),
+        after(p.reset == kAfter) {
     r = H;
     rest = p.reset == kNoReset ? H : 2 * H;
     W = rest + (K ? K : logits * H);
@@ -50,15 +57,34 @@ struct Shape {
     return static_cast<const T*>(base) + (in.offsets[t] + i) * size;
   }
   // the row that step t of sequence i started from: of an earlier step, or an initial one
-  const T* before_row(const void* states, int64_t size, const void* initial, int64_t width_of_initial, int64_t t, int64_t i) const {
+  const T* before_row(const void* states, int64_t size, const void* initial, int64_t initial_size, int64_t t,
+                      int64_t i) const {
     const int64_t earlier = in.reverse ? t + 1 : t - 1;
-    if (earlier < 0 || earlier >= in.steps || i >= rows_at(earlier)) return static_cast<const T*>(initial) + i * width_of_initial;
+    if (earlier < 0 || earlier >= in.steps || i >= rows_at(earlier))
+      return static_cast<const T*>(initial) + i * initial_size;
     return row(states, earlier, i, size);
   }
   // steps worked on together where they need not follow each other: enough rows for the products to run at full speed
   int64_t stretch(int64_t rows) const { return rows >= 48 || rows < 1 ? 1 : 48 / rows; }
   const T* custom_row(const void* values, int64_t op, int64_t place) const {
     return static_cast<const T*>(values) + ((in.codes[op] - kCustom) * in.offsets[in.steps] + place) * H;
+  }
+};
+
+// One worker's sequences: worker, worker + workers, ..., interleaved so that each worker has long and short ones.
+struct Share {
+  const Problem& in;
+  const int64_t worker, workers, n;
+
+  Share(const Problem& problem, int64_t worker, int64_t workers)
+      : in(problem), worker(worker), workers(workers), n((problem.batch - worker + workers - 1) / workers) {}
+  int64_t index(int64_t i) const { return worker + i * workers; }
+  // the step that comes t-th
+  int64_t in_order(int64_t t) const { return in.reverse ? in.steps - 1 - t : t; }
+  // how many of the sequences have step t
+  int64_t alive(int64_t t) const {
+    const int64_t left = in.offsets[t + 1] - in.offsets[t] - worker;
+    return left <= 0 ? 0 : (left + workers - 1) / workers;
   }
 };
 
