@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernels import assert_close, everything, leaves_of, make_run, needs_native
+from kernels import everything, leaves_of, make_run, needs_native
 
 from mufuru import MuFuRU
 from mufuru.kernels import operators
@@ -44,10 +44,7 @@ def test_threads_do_not_change_a_bit(big: Run) -> None:
         found, again = (everything(operators.sequence, big, leaves) for _ in range(2))
         for name, tensor in found.items():
             assert torch.equal(tensor, again[name]), f"{name} differs between repeats"
-        for name in ("output", "s_n", "k_n", "p", "v", "gradient of s0", "gradient of k0"):
-            assert torch.equal(found[name], wanted[name]), f"{name} with {threads} threads"
-        # the weights' gradients are torch's products, whose sums are cut by thread
-        assert_close(found, wanted)
+            assert torch.equal(tensor, wanted[name]), f"{name} with {threads} threads"
 
 
 @pytest.mark.usefixtures("_threads")

@@ -156,3 +156,19 @@ def test_checkpoints_change_nothing() -> None:
         output.square().sum().backward()
         found.append({"output": output, **{name: p.grad for name, p in layer.named_parameters()}})
     assert_close(found[1], found[0])
+
+
+def test_python_operations_below_the_dispatcher() -> None:
+    """Autograd is off there, so their derivatives would be 0: the reference runs, or the operator refuses."""
+    layer, x = MuFuRU(3, 5, ops=("keep", lambda s, v: s * v)), torch.randn(4, 2, 3)
+    layer(x)[0].sum().backward()
+    expected, layer.weight_hh_l0.grad = layer.weight_hh_l0.grad, None
+    with Calls() as calls:
+        layer(x)[0].sum().backward()
+    assert not calls.found
+    torch.testing.assert_close(layer.weight_hh_l0.grad, expected)
+    with Calls(), pytest.raises(RuntimeError, match="only in plain eager mode"):
+        operators.sequence(make_run(("keep", lambda s, v: s * v)))
+    layer.kernel = "native"
+    with Calls(), pytest.raises(RuntimeError, match="only in plain eager mode"):
+        layer(x)

@@ -224,3 +224,13 @@ def test_segments_save_less_for_backward() -> None:
         return sum(sizes)
 
     assert saved(10) < 0.5 * saved(None)
+
+
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+def test_the_final_state_of_no_steps_is_a_tensor_of_its_own(kernel: Any) -> None:
+    layer, h0 = MuFuRU(3, 5, kernel=kernel), torch.ones(1, 2, 5)
+    with torch.no_grad():
+        _, h_n = layer(torch.zeros(0, 2, 3), h0)
+        assert torch.equal(h_n, h0)
+        h_n.zero_()
+    assert h0.min() == 1

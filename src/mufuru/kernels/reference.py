@@ -78,4 +78,6 @@ def _empty(run: Run, from_x: Tensor) -> Result:
     """Sequences without a step: the initial state is the final one, and the output, though empty, has a gradient."""
     output = from_x[:, : run.unit.hidden_size]
     p = output.unsqueeze(1).expand(-1, len(run.unit.ops), -1)
-    return Result(output, run.s0, run.k0, *((p, output) if run.trace else ()))
+    return Result(
+        output, run.s0.clone(), None if run.k0 is None else run.k0.clone(), *((p, output) if run.trace else ())
+    )

@@ -89,15 +89,15 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
 
 // Rows of a weight matrix (row-major, `depth` long, `minus` subtracted where given) as columns of one panel.
 template <class T>
-inline void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to,
-                      int64_t to_width = Panel<T>::width) {
+inline void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to) {
+  constexpr int64_t width = Panel<T>::width;
   for (int64_t column = 0; column < columns; ++column) {
     const T* from = weight + column * row_length;
     const T* less = minus ? minus + column * row_length : nullptr;
-    for (int64_t k = 0; k < depth; ++k) to[k * to_width + column] = less ? from[k] - less[k] : from[k];
+    for (int64_t k = 0; k < depth; ++k) to[k * width + column] = less ? from[k] - less[k] : from[k];
   }
   for (int64_t k = 0; k < depth; ++k)
-    for (int64_t column = columns; column < to_width; ++column) to[k * to_width + column] = 0;
+    for (int64_t column = columns; column < width; ++column) to[k * width + column] = 0;
 }
 
 // Columns of a weight matrix (row-major) as columns of one panel; the depth runs over the rows.
