@@ -22,7 +22,7 @@ class Backward {
         d_controller(n * at.K),
         inner_rows(at.after ? n * at.W : 0),
         stretch(at.stretch(n)),
-        tiles(n * at.width * stretch),
+        tiles(tile_size<T>(n * stretch, most(at.seen, at.X))),
         operand(n * stretch),
         rows(n) {
     for (int64_t i = 0; i < n; ++i) {
@@ -145,14 +145,7 @@ class Backward {
   // operands times panels, and for each vector of the result done(row, column, lanes, value)
   template <class Done>
   void each(int64_t n_rows, int64_t depth, const T* panel, int64_t columns, Done done) {
-    for (int64_t c = 0; c < panels<T>(columns); ++c, panel += depth * at.width) {
-      product<T>(operand.data(), n_rows, depth, panel, 1, tiles.data());
-      for (int64_t i = 0; i < n_rows; ++i)
-        for (int64_t half = 0; half < 2; ++half) {
-          const int64_t u = c * at.width + half * N, m = least(columns - u, N);
-          if (m > 0) done(i, u, m, load(&tiles[i * at.width + half * N]));
-        }
-    }
+    each_product<T>(operand.data(), n_rows, depth, panel, columns, tiles.data(), done);
   }
 
   // what the products of this step saw of the state

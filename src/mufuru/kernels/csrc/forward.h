@@ -16,6 +16,8 @@ class Forward {
         packed(static_cast<const T*>(problem.packed)),
         mine(problem, worker, workers),
         n(mine.n),
+        plain(!at.K && !in.allowed && !in.p && !in.zoneout && !in.state_mask && in.activation == kTanh && Ops::fixed),
+        keeping(in.gates),
         state(n * at.H),
         seen(n * at.seen),
         next_seen(n * at.seen),
@@ -24,7 +26,9 @@ class Forward {
         stretch(at.stretch(n)),
         gates(in.gates ? 0 : stretch * n * at.W),
         probs(at.K && !in.gates ? n * at.logits * at.H : 0),
-        tiles(n * at.width * (stretch > at.logits + 2 ? stretch : at.logits + 2)),
+        units(tile_size<T>(n, at.H)),
+        resets(at.after ? tile_size<T>(n, at.H) : 0),
+        tiles(most(tile_size<T>(n * stretch, most(at.W, at.H)), n * at.logits * at.width)),
         operand(stretch * n),
         gate_rows(stretch * n),
         rows(n) {
@@ -57,7 +61,7 @@ class Forward {
         const int64_t m = lanes(u);
         V<T> p[kMaxOps];
         kept_weights<T>(at, rows[i].probs + u, rows[i].allowed, m, p);
-        new_state(i, u, m, p, load(rows[i].gates + u, m));
+        new_state<false>(i, u, m, p, load(rows[i].gates + u, m));
       }
   }
 
@@ -76,10 +80,13 @@ class Forward {
   const T* packed;
   const Share mine;
   const int64_t n;
+  const bool plain;    // none of the rarer options
+  const bool keeping;  // a backward pass will come
   int64_t alive = 0;
   Buffer<T> state, seen, next_seen, reset_state, controller;
   const int64_t stretch;
-  Buffer<T> gates, probs, tiles;  // gates and probs only when they are not kept
+  Buffer<T> gates, probs;  // only when they are not kept
+  Buffer<T> units, resets, tiles;  // products: of units with one block of the weights, and others
   Buffer<const T*> operand;
   Buffer<T*> gate_rows;
   Buffer<Row> rows;
@@ -130,22 +137,22 @@ class Forward {
         gate_rows[m] = gate_row(t, i, k);
       }
     }
-    const T *panel = packed + at.packed_x(), *bias = static_cast<const T*>(in.bias);
-    for (int64_t u = 0; u < at.W; u += at.width, panel += at.X * at.width) {
-      product<T>(operand.data(), m, at.X, panel, 1, tiles.data());
-      for (int64_t half = 0; half < 2 && u + half * N < at.W; ++half) {
-        const int64_t column = u + half * N, l = least(at.W - column, N);
-        const V<T> b = bias ? load(bias + column, l) : splat<T>(0);
-        for (int64_t i = 0; i < m; ++i) store(gate_rows[i] + column, load(&tiles[i * at.width + half * N]) + b, l);
-      }
-    }
+    const T* bias = static_cast<const T*>(in.bias);
+    each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, tiles.data(),
+                    [&](int64_t i, int64_t column, int64_t l, V<T> y) __attribute__((always_inline)) {
+                      store(gate_rows[i] + column, bias ? y + load(bias + column, l) : y, l);
+                    });
   }
 
   void step(int64_t t, int64_t k, bool composing) {
     enter(t, k);
     if (at.before) reset_gate();
     if (at.K) control();
-    for (int64_t c = 0; c < at.chunks(); ++c) chunk(c, composing);
+    const int64_t together = alive > kRows ? 1 : at.chunks();
+    for (int64_t c = 0; c < at.chunks(); c += together) {
+      from_state(c, together);
+      for (int64_t k = 0; k < together; ++k) chunk(c + k, k, composing);
+    }
     for (int64_t i = alive; i < n; ++i)  // ended, or (in reverse) not begun: the state stays
       std::memcpy(&next_seen[i * at.seen], &seen[i * at.seen], at.seen * sizeof(T));
     seen.swap(next_seen);
@@ -158,117 +165,122 @@ class Forward {
   }
 
   void reset_gate() {
-    const T* const* operands = rows_of(seen, at.seen);
-    for (int64_t c = 0; c < at.chunks(); ++c) {
-      product<T>(operands, alive, at.H, packed + at.packed_r() + c * at.H * at.width, 1, tiles.data());
-      for (int64_t i = 0; i < alive; ++i)
-        for (int64_t half = 0; half < 2; ++half) {
-          const int64_t u = c * at.width + half * N, m = lanes(u);
-          if (m <= 0) break;
-          T* gate = rows[i].gates + at.r + u;
-          const V<T> r = sigmoid<T>(load(gate, m) + load(&tiles[i * at.width + half * N]));
-          store(gate, r, m);
-          store(&reset_state[i * at.H + u], r * load(&seen[i * at.seen + u], m), m);
-        }
-    }
+    each_product<T>(rows_of(seen, at.seen), alive, at.H, packed + at.packed_r(), at.H, tiles.data(),
+                    [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
+                      T* gate = rows[i].gates + at.r + u;
+                      const V<T> r = sigmoid<T>(load(gate, m) + y);
+                      if (keeping) store(gate, r, m);
+                      store(&reset_state[i * at.H + u], r * load(&seen[i * at.seen + u], m), m);
+                    });
   }
 
   // k = relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
   void control() {
-    const T* const* operands = rows_of(seen, at.seen);
-    for (int64_t c = 0; c < panels<T>(at.K); ++c) {
-      product<T>(operands, alive, at.seen, packed + at.packed_k() + c * at.seen * at.width, 1, tiles.data());
-      for (int64_t i = 0; i < alive; ++i)
-        for (int64_t half = 0; half < 2; ++half) {
-          const int64_t u = c * at.width + half * N, m = least(at.K - u, N);
-          if (m <= 0) break;
-          T* gate = rows[i].gates + at.rest + u;
-          V<T> k = load(gate, m) + load(&tiles[i * at.width + half * N]);
-          k = k < T(0) ? splat<T>(0) : k;
-          store(gate, k, m);
-          store(&controller[i * at.K + u], k, m);
-          store(&next_seen[i * at.seen + at.H + u], k, m);
-        }
-    }
+    each_product<T>(rows_of(seen, at.seen), alive, at.seen, packed + at.packed_k(), at.K, tiles.data(),
+                    [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
+                      T* gate = rows[i].gates + at.rest + u;
+                      V<T> k = load(gate, m) + y;
+                      k = k < T(0) ? splat<T>(0) : k;
+                      store(gate, k, m);
+                      store(&controller[i * at.K + u], k, m);
+                      store(&next_seen[i * at.seen + at.H + u], k, m);
+                    });
   }
 
-  // features, weights and new state of the units of one panel
-  void chunk(int64_t c, bool composing) {
+  // what the features of `count` panels of units take from the state and, with the reset gate after it, that gate too
+  void from_state(int64_t first, int64_t count) {
+    const T* panel = packed + at.packed_chunks() + first * at.packed_chunk();
+    const T* const* operands = at.before ? rows_of(reset_state, at.H) : rows_of(seen, at.seen);
+    product<T>(operands, alive, at.H, panel, at.packed_chunk(), count, units.data());
+    if (!at.after) return;
+    product<T>(operands, alive, at.H, panel + at.H * at.width, at.packed_chunk(), count, resets.data());
+  }
+
+  // features, weights and new state of the units of panel c, the k-th of those that from_state worked on
+  void chunk(int64_t c, int64_t k, bool composing) {
     const int64_t tile = alive * at.width;
-    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk();
-    if (at.before) product<T>(rows_of(reset_state, at.H), alive, at.H, panel, 1, tiles.data());
-    else product<T>(rows_of(seen, at.seen), alive, at.H, panel, at.after ? 2 : 1, tiles.data());
-    panel += (at.after ? 2 : 1) * at.H * at.width;
+    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.H * at.width;
     const T* const* operands = at.K ? rows_of(controller, at.K) : rows_of(seen, at.seen);
-    product<T>(operands, alive, at.logit_depth, panel, at.logits, tiles.data() + 2 * tile);
-    for (int64_t i = 0; i < alive; ++i)
-      for (int64_t half = 0; half < 2; ++half) {
-        const int64_t u = c * at.width + half * N, m = lanes(u);
-        if (m <= 0) break;
-        const T* from = &tiles[i * at.width + half * N];
-        const V<T> v = feature(i, u, m, load(from), load(from + tile));
-        V<T> p[kMaxOps];
-        softmax(i, u, m, from + 2 * tile, tile, p);
-        if (composing) new_state(i, u, m, p, v);
-      }
+    product<T>(operands, alive, at.logit_depth, panel, at.logit_depth * at.width, at.logits, tiles.data());
+    each_vector<T>(&units[k * tile], alive, c, 1, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
+      const int64_t place = i * at.width + u - c * at.width;
+      const V<T> reset_y = at.after ? load(&resets[k * tile + place]) : V<T>{};
+      if (plain && m == N) unit<Ops::fixed>(i, u, N, y, reset_y, &tiles[place], tile, composing);
+      else unit<false>(i, u, m, y, reset_y, &tiles[place], tile, composing);
+    });
   }
 
+  // `plain` here and below: a whole vector and none of the rarer options, so that the code has no branches
+  template <bool plain>
+  __attribute__((always_inline)) void unit(int64_t i, int64_t u, int64_t m, V<T> y, V<T> reset_y, const T* logits,
+                                           int64_t tile, bool composing) {
+    const V<T> v = feature<plain>(i, u, m, y, reset_y);
+    V<T> p[plain ? Ops::most : kMaxOps];
+    softmax<plain>(i, u, m, logits, tile, p);
+    if (composing) new_state<plain>(i, u, m, p, v);
+  }
+
+  template <bool plain>
   V<T> feature(int64_t i, int64_t u, int64_t m, V<T> from_s, V<T> reset_from_s) {
     T* gate = rows[i].gates + u;
     if (at.after) {
-      const V<T> r = sigmoid<T>(load(gate + at.r, m) + reset_from_s);
-      store(gate + at.r, r, m);
-      if (in.inner_bias) from_s += load(static_cast<const T*>(in.inner_bias) + u, m);
-      if (rows[i].inner) store(rows[i].inner + u, from_s, m);
+      const V<T> r = sigmoid<T>(load<plain>(gate + at.r, m) + reset_from_s);
+      if (keeping) store<plain>(gate + at.r, r, m);
+      if (in.inner_bias) from_s += load<plain>(static_cast<const T*>(in.inner_bias) + u, m);
+      if (rows[i].inner) store<plain>(rows[i].inner + u, from_s, m);
       from_s *= r;
     }
-    V<T> v = load(gate, m) + from_s;
-    v = in.activation == kTanh ? tanh<T>(v) : sigmoid<T>(v);
-    store(gate, v, m);
+    V<T> v = load<plain>(gate, m) + from_s;
+    v = plain || in.activation == kTanh ? tanh<T>(v) : sigmoid<T>(v);
+    if (keeping) store<plain>(gate, v, m);
     return v;
   }
 
   // the weights p of all operations from the products with the state; kept for the backward pass but for the last
+  template <bool plain>
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
     T* kept = row.probs + u;
     const T* bias = static_cast<const T*>(in.logit_bias);
     const int64_t last = ops.size() - 1;
-    p[last] = bias ? load(bias + (at.K ? last * at.H : 0) + u, m) : splat<T>(0);
-    if (row.allowed && !row.allowed[last]) p[last] = splat<T>(-std::numeric_limits<T>::infinity());
+    const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
+    p[last] = bias ? load<plain>(bias + (!plain && at.K ? last * at.H : 0) + u, m) : splat<T>(0);
+    if (!plain && row.allowed && !row.allowed[last]) p[last] = forbidden;
     V<T> top = p[last];
     for (int64_t j = 0; j < last; ++j) {
       p[j] = load(from_s + j * tile);
-      if (!at.K) p[j] += load(kept + j * at.H, m);
+      if (plain || !at.K) p[j] += load<plain>(kept + j * at.H, m);
       else if (bias) p[j] += load(bias + j * at.H + u, m);
-      if (row.allowed && !row.allowed[j]) p[j] = splat<T>(-std::numeric_limits<T>::infinity());
-      top = p[j] > top ? p[j] : top;
+      if (!plain && row.allowed && !row.allowed[j]) p[j] = forbidden;
+      top = higher<T>(p[j], top);
     }
     V<T> sum{};
     for (int64_t j = 0; j <= last; ++j) sum += p[j] = exp_falling<T>(p[j] - top);
     const V<T> scale = T(1) / sum;
     for (int64_t j = 0; j <= last; ++j) {
       p[j] *= scale;
-      if (j < last) store(kept + j * at.H, p[j], m);
-      if (row.p) store(row.p + j * at.H + u, p[j], m);
+      if (keeping && j < last) store<plain>(kept + j * at.H, p[j], m);
+      if (!plain && row.p) store(row.p + j * at.H + u, p[j], m);
     }
   }
 
+  template <bool plain>
   void new_state(int64_t i, int64_t u, int64_t m, const V<T>* p, V<T> v) {
     const Row& row = rows[i];
-    const V<T> s = load(&state[i * at.H + u], m);
+    const V<T> s = load<plain>(&state[i * at.H + u], m);
     V<T> sum{};
     for (int64_t j = 0; j < ops.size(); ++j) {
       if (ops.built_in(j)) sum += p[j] * compose<T>(ops[j], s, v).value;
       else sum += p[j] * load(at.custom_row(in.custom, j, row.place) + u, m);
     }
-    if (row.zoneout) {
+    if (!plain && row.zoneout) {
       const V<T> share = load(row.zoneout + u, m);
       sum = share * s + (T(1) - share) * sum;
     }
-    store(row.output + u, sum, m);
-    store(&state[i * at.H + u], sum, m);
-    see(next_seen, i, u, m, sum);
+    store<plain>(row.output + u, sum, m);
+    store<plain>(&state[i * at.H + u], sum, m);
+    if (plain) store(&next_seen[i * at.seen + u], sum);
+    else see(next_seen, i, u, m, sum);
   }
 };
 

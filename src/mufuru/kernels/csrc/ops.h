@@ -42,6 +42,8 @@ __attribute__((always_inline)) inline Composed<T> compose(Op op, V<T> s, V<T> v)
 
 // The operations of a run: any list, or one that is known when this is compiled and so costs no switch.
 struct Listed {
+  static constexpr bool fixed = false;
+  static constexpr int64_t most = kMaxOps;
   const int64_t *codes, n;
   explicit Listed(const Problem& problem) : codes(problem.codes), n(problem.ops) {}
   int64_t size() const { return n; }
@@ -50,6 +52,8 @@ struct Listed {
 };
 template <Op... ops>
 struct Fixed {
+  static constexpr bool fixed = true;
+  static constexpr int64_t most = sizeof...(ops);
   static constexpr Op list[] = {ops...};
   explicit Fixed(const Problem&) {}
   static constexpr int64_t size() { return sizeof...(ops); }

@@ -15,24 +15,26 @@ inline int64_t panels(int64_t columns) {
 }
 
 constexpr int64_t kRows = 6;  // rows of a tile: 6 x 2 accumulators leave room in 16 registers
-constexpr int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
+// with fewer rows, more panels: as many accumulators, or the additions would wait for each other
+constexpr int panels_at_once(int rows) { return rows > 3 ? 1 : static_cast<int>(kRows) / rows; }
 
-// R rows times P panels. The sum over the depth runs in one order, so a row's result does not depend on its company.
+// R rows times P panels, `apart` numbers from one to the next. The sum over the depth runs in one order, so a row's
+// result does not depend on its company.
 template <class T, int R, int P>
-inline void tile(const T* const* rows, int64_t depth, const T* panel, T* out, int64_t out_panel) {
+inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   V<T> sum[R][P][2];  // unrolled throughout, so that it lives in registers
   const T* a[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     a[r] = rows[r];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) sum[r][p][0] = sum[r][p][1] = splat<T>(0);
   }
   for (int64_t k = 0; k < depth; ++k, panel += width) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
-      const T* at = panel + p * depth * width;
+      const T* at = panel + p * apart;
       V<T> b0 = load(at), b1 = load(at + n);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
@@ -42,7 +44,7 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, T* out, in
       }
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -51,18 +53,19 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, T* out, in
     }
 }
 
-template <class T, int R>
-inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t count, T* out, int64_t out_panel) {
-  constexpr int P = panels_at_once(R);
-  const int64_t size = depth * Panel<T>::width;
-  for (; count >= P; count -= P, panel += P * size, out += P * out_panel)
-    tile<T, R, P>(rows, depth, panel, out, out_panel);
-  for (; count > 0; --count, panel += size, out += out_panel) tile<T, R, 1>(rows, depth, panel, out, out_panel);
+// R rows times `count` panels, as many at once as there are accumulators for
+template <class T, int R, int P = panels_at_once(R)>
+inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t apart, int64_t count, T* out,
+                  int64_t out_panel) {
+  for (; count >= P; count -= P, panel += P * apart, out += P * out_panel)
+    tile<T, R, P>(rows, depth, panel, apart, out, out_panel);
+  if constexpr (P > 1) strip<T, R, P - 1>(rows, depth, panel, apart, count, out, out_panel);
 }
 
 // All rows times `count` panels into out[panel][row][width].
 template <class T>
-__attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t count, T* out) {
+__attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t apart,
+                                       int64_t count, T* out) {
   constexpr int64_t width = Panel<T>::width;
   const int64_t out_panel = n_rows * width;
   if (n_rows <= 0) return;
@@ -70,20 +73,50 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
   // several blocks of rows: panel by panel, so that the next block finds the panel in cache
   const int64_t together = blocks > 1 ? 1 : count;
   for (int64_t first = 0; first < count; first += together) {
-    const T* from = panel + first * depth * width;
+    const T* from = panel + first * apart;
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t begin = n_rows * block / blocks, end = n_rows * (block + 1) / blocks;
       const T* const* a = rows + begin;
       T* to = out + first * out_panel + begin * width;
       switch (end - begin) {
-        case 1: strip<T, 1>(a, depth, from, together, to, out_panel); break;
-        case 2: strip<T, 2>(a, depth, from, together, to, out_panel); break;
-        case 3: strip<T, 3>(a, depth, from, together, to, out_panel); break;
-        case 4: strip<T, 4>(a, depth, from, together, to, out_panel); break;
-        case 5: strip<T, 5>(a, depth, from, together, to, out_panel); break;
-        default: strip<T, 6>(a, depth, from, together, to, out_panel); break;
+        case 1: strip<T, 1>(a, depth, from, apart, together, to, out_panel); break;
+        case 2: strip<T, 2>(a, depth, from, apart, together, to, out_panel); break;
+        case 3: strip<T, 3>(a, depth, from, apart, together, to, out_panel); break;
+        case 4: strip<T, 4>(a, depth, from, apart, together, to, out_panel); break;
+        case 5: strip<T, 5>(a, depth, from, apart, together, to, out_panel); break;
+        default: strip<T, 6>(a, depth, from, apart, together, to, out_panel); break;
       }
     }
+  }
+}
+
+// done(row, column, lanes, value) for each vector of `count` panels of a product, which has `columns` columns in all
+template <class T, class Done>
+inline void each_vector(const T* panel, int64_t n_rows, int64_t first, int64_t count, int64_t columns, Done done) {
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  for (int64_t c = first; c < first + count; ++c, panel += n_rows * width)
+    for (int64_t i = 0; i < n_rows; ++i)
+      for (int64_t half = 0; half < width; half += n) {
+        const int64_t u = c * width + half;
+        if (u < columns) done(i, u, least(columns - u, n), load(panel + i * width + half));
+      }
+}
+
+// Room that `each_product` needs for its tiles.
+template <class T>
+inline int64_t tile_size(int64_t rows, int64_t columns) {
+  return Panel<T>::width * most(rows, least(rows, kRows) * panels<T>(columns));
+}
+
+// Rows times panels that lie one after another, and done(row, column, lanes, value) for each vector of the result.
+template <class T, class Done>
+inline void each_product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t columns, T* tiles,
+                         Done done) {
+  const int64_t size = depth * Panel<T>::width, count = panels<T>(columns);
+  const int64_t together = n_rows > kRows ? 1 : count;
+  for (int64_t first = 0; first < count; first += together) {
+    product<T>(rows, n_rows, depth, panel + first * size, size, together, tiles);
+    each_vector<T>(tiles, n_rows, first, together, columns, done);
   }
 }
 

@@ -14,6 +14,8 @@ struct Lanes {
   static constexpr int64_t n = MUFURU_BYTES / sizeof(T);
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   typedef T V __attribute__((vector_size(MUFURU_BYTES)));
+  // the same anywhere in memory; typed, so that the compiler knows that a store changes no pointer and no size
+  typedef T Unaligned __attribute__((vector_size(MUFURU_BYTES), aligned(sizeof(T))));
   typedef Int I __attribute__((vector_size(MUFURU_BYTES)));
 };
 template <class T>
@@ -23,13 +25,11 @@ using I = typename Lanes<T>::I;
 
 template <class T>
 inline V<T> load(const T* from) {
-  V<T> x;
-  std::memcpy(&x, from, sizeof x);
-  return x;
+  return *reinterpret_cast<const typename Lanes<T>::Unaligned*>(from);
 }
 template <class T>
 inline void store(T* to, V<T> x) {
-  std::memcpy(to, &x, sizeof x);
+  *reinterpret_cast<typename Lanes<T>::Unaligned*>(to) = x;
 }
 // the first n lanes; the others read as 0 and are not written
 template <class T>
@@ -44,9 +44,28 @@ inline void store(T* to, V<T> x, int64_t n) {
   if (n >= Lanes<T>::n) return store(to, x);
   std::memcpy(to, &x, n * sizeof(T));
 }
+// the same where it is known when this is compiled that all lanes are meant: no question, no jump
+template <bool whole, class T>
+inline V<T> load(const T* from, int64_t n) {
+  return whole ? load(from) : load(from, n);
+}
+template <bool whole, class T>
+inline void store(T* to, V<T> x, int64_t n) {
+  whole ? store(to, x) : store(to, x, n);
+}
 template <class T>
 inline V<T> splat(T x) {
   return x - V<T>{};  // not 0 + x, which would turn -0 into 0 and so cost an addition
+}
+
+// a > b ? a : b, so that a NaN in b goes through: one instruction where there is one
+template <class T>
+inline V<T> higher(V<T> a, V<T> b) {
+#if defined(__AVX2__)
+  if constexpr (sizeof(V<T>) == 32 && sizeof(T) == 4) return __builtin_ia32_maxps256(a, b);
+  if constexpr (sizeof(V<T>) == 32 && sizeof(T) == 8) return __builtin_ia32_maxpd256(a, b);
+#endif
+  return a > b ? a : b;
 }
 
 // Zeroed memory. A template of the standard library could be linked from another instruction set's object file; what
@@ -74,6 +93,7 @@ class Buffer {
 };
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 template <class T>
 struct Exp;
@@ -102,9 +122,9 @@ constexpr T inverse_factorial(int k) {
 // e^x for x <= 0, within 1.1 ulp down to the lowest normal number; below it, towards 0. NaN goes through and stays.
 // x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its series
 template <class T>
-inline V<T> exp_falling(V<T> x) {
+__attribute__((always_inline)) inline V<T> exp_falling(V<T> x) {
   using E = Exp<T>;
-  x = x < E::zero ? splat<T>(E::zero) : x;
+  x = higher<T>(splat<T>(E::zero), x);
   const V<T> shifted = x * T(1.4426950408889634) + E::shift, n = shifted - E::shift;
   const V<T> r = (x - n * E::ln2_high) - n * E::ln2_low;
   V<T> sum = splat<T>(inverse_factorial<T>(E::degree));
@@ -131,7 +151,7 @@ inline V<T> over_sum(V<T> x, V<T> a, V<T> b) {
 
 // with e = e^-|x|, 1 / (1 + e) or e / (1 + e)
 template <class T>
-inline V<T> sigmoid(V<T> x) {
+__attribute__((always_inline)) inline V<T> sigmoid(V<T> x) {
   const V<T> e = exp_falling<T>(x > T(0) ? -x : x);
   return over_sum<T>(x > T(0) ? splat<T>(1) : e, splat<T>(1), e);
 }
@@ -139,7 +159,7 @@ inline V<T> sigmoid(V<T> x) {
 // near 0 Lambert's continued fraction x / (1 + z / (3 + z / (5 + ...))) with z = x^2, as x - x d / b, else
 // 1 - 2e / (1 + e) with e = e^(-2|x|); one division serves both
 template <class T>
-inline V<T> tanh(V<T> x) {
+__attribute__((always_inline)) inline V<T> tanh(V<T> x) {
   const I<T> sign = (I<T>)x & (I<T>)splat<T>(T(-0.0));
   const V<T> size = (V<T>)((I<T>)x ^ sign), z = size * size;
   V<T> d = z, d_before{}, b = z + T(3), b_before = splat<T>(1);
