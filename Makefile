@@ -13,14 +13,14 @@ SANITIZE := $(CXX) -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-demo: .venv/demo  ## train nn.GRU and MuFuRU on Boolean formulae, side by side
-	$(BIN)/python examples/logic.py
+demo: .venv/experiments  ## train nn.GRU and MuFuRU on Boolean formulae, side by side; table, figures and a report
+	$(BIN)/mufuru reproduce logic --short --output runs/demo
 
 test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src examples docs benchmarks
-	$(BIN)/mypy $(IN_TESTS) tests
+	MYPYPATH=tests:tests/experiments $(BIN)/mypy $(IN_TESTS) tests
 	$(BIN)/python -m pytest
 
 slow: .venv/dev  ## the tests that train models
@@ -39,7 +39,7 @@ sanitize:  ## run the native kernel without Python, under AddressSanitizer and U
 	$(SANITIZE) -I$(CSRC) tests/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
 	build/sanitize/native_check
 
-docs: .venv/demo  ## write the generated parts of docs/ anew
+docs: .venv/experiments  ## write the generated parts of docs/ anew
 	$(BIN)/python docs/generate.py
 
 clean:  ## remove .venv and everything built
@@ -47,14 +47,14 @@ clean:  ## remove .venv and everything built
 	find . -name __pycache__ -o -name '*.egg-info' | xargs rm -rf
 
 # the stamps say that an installation is complete; torch is large and installed once
-.venv/demo: $(SETUP)
+.venv/experiments: $(SETUP)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mufuru needs Python 3.11 or later, this is %d.%d: name another with make PYTHON=..." % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	@echo "Installing mufuru and torch into .venv: once, and it takes a while"
-	$(INSTALL) -e '.[demo]'
+	$(INSTALL) -e '.[experiments]'
 	@touch $@
 
-.venv/dev: .venv/demo
+.venv/dev: .venv/experiments
 	@echo "Installing the tools for development into .venv: once"
 	$(INSTALL) -e '.[dev]'
 	@touch $@

@@ -1,6 +1,6 @@
-"""Write the parts of unit.md that come from elsewhere: the operations from the code, first values from their record.
+"""Write the parts of pages that come from elsewhere: operations from the code, numbers and figures from records.
 
-With --check, say whether the page is up to date and change nothing.
+With --check, say whether the pages are up to date and change nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import initialisation_tables
 
 from mufuru import PAPER, ops
+from mufuru.experiments.record import Record, read_records
+from mufuru.experiments.report import logic
 from mufuru.unit import DEFAULT_OP_BIAS
 
-PAGE = Path(__file__).with_name("unit.md")
-RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "initialisation.json"
+DOCS = Path(__file__).parent
+RECORD = DOCS.parent / "benchmarks" / "results" / "initialisation.json"
+RESULTS = DOCS.parent / "results"
 
 
 def operations() -> str:
@@ -38,23 +41,42 @@ def initialisation() -> str:
     return text.replace(f"| {name} |", f"| **{name}** (default) |")
 
 
-def fill(page: str, name: str, text: str) -> str:
+def fill(path: Path, page: str, name: str, text: str) -> str:
     """The page with this text between the markers of that name."""
     marked = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     new, places = marked.subn(lambda match: f"{match[1]}{text}{match[2]}", page)
     if places != 1:
-        sys.exit(f"{PAGE.name} needs the markers of {name} once, found {places}")
+        sys.exit(f"{_named(path)} needs the markers of {name} once, found {places}")
     return new
 
 
+def write(path: Path, parts: dict[str, str], check: bool) -> None:
+    """Fill in the parts of one page, or say which of them is out of date."""
+    page = path.read_text(encoding="utf-8")
+    for name, text in parts.items():
+        old, page = page, fill(path, page, name, text)
+        if check and page != old:
+            sys.exit(f"the part {name} of {_named(path)} is out of date: run make docs")
+    if not check:
+        path.write_text(page, encoding="utf-8")
+
+
+def _named(path: Path) -> str:
+    return path.relative_to(DOCS.parent).as_posix()
+
+
+def records(experiment: str) -> list[Record]:
+    """All that results/ holds of an experiment."""
+    return [record for path in sorted((RESULTS / experiment).glob("*.jsonl")) for record in read_records(path)]
+
+
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for part in (operations, initialisation):
-        old, page = page, fill(page, part.__name__, part())
-        if "--check" in sys.argv[1:] and page != old:
-            sys.exit(f"the part {part.__name__} of docs/{PAGE.name} is out of date: run make docs")
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page, encoding="utf-8")
+    check = "--check" in sys.argv[1:]
+    formulae = records("logic")
+    write(DOCS / "unit.md", {"operations": operations(), "initialisation": initialisation()}, check)
+    write(DOCS / "reproduction" / "logic.md", logic.document(formulae), check)
+    if not check:
+        logic.illustrate(formulae, DOCS / "reproduction" / "logic")
 
 
 if __name__ == "__main__":

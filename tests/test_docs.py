@@ -29,6 +29,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 GENERATED_FROM = (
     "docs/generate.py",
     "docs/unit.md",
+    "docs/reproduction/logic.md",
     "benchmarks/initialisation_tables.py",
     "benchmarks/results/initialisation.json",
 )

@@ -1,0 +1,51 @@
+"""`mufuru report`: finished runs as one page that opens from disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.record import Record, RecordError, RunFolder, read_records, read_run
+
+EXAMPLES = """\
+  mufuru report runs/first
+  mufuru report runs/logic -o logic.html
+  mufuru report results/logic/sweep.jsonl -o sweep.html
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")]
+    """Folders of runs, folders that hold such folders, or files of records."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """The page to write."""
+
+
+def run(arguments: list[str]) -> int:
+    description = "Write finished runs into one HTML page: results, curves, settings, how to rerun."
+    chosen = parse(Report, arguments, prog="mufuru report", description=description, examples=EXAMPLES)
+    if not chosen.runs:
+        raise UsageError("RUNS is missing. See mufuru report --help")
+    records = [record for path in chosen.runs for record in read(path)]
+    # matplotlib is slow to import: not before the records are known to be good
+    from mufuru.experiments.report import html
+
+    html.write(records, chosen.output)
+    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
+    print(f"Wrote {runs} to {chosen.output}")
+    return 0
+
+
+def read(path: Path) -> list[Record]:
+    """The records in one place; none at all is a mistake."""
+    if RunFolder(path).config.exists():
+        return [read_run(path)]
+    records = read_records(path)
+    if not records:
+        raise RecordError(f"there is no finished run in {path}: train one with `mufuru train`")
+    return records

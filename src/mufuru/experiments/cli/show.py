@@ -1,0 +1,42 @@
+"""Results in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import runs, tables
+
+
+def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
+    """A table with a row per data set and a column per metric."""
+    names = list(dict.fromkeys(name for metrics in splits.values() for name in metrics))
+    rows = ([split, *(_number(metrics.get(name)) for name in names)] for split, metrics in splits.items())
+    _show("", ["", *names], rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def show_accuracy(title: str, records: Sequence[Record]) -> None:
+    """The test accuracy of each cell and size over the seeds."""
+    _show(title, ["cell", "units", "runs", "test accuracy (95 %)"], _accuracies(records))
+
+
+def _accuracies(records: Sequence[Record]) -> Iterator[list[str]]:
+    for cell in runs.cells(records):
+        for size in runs.values(runs.where(records, cell__cell=cell), "cell.hidden_size"):
+            found = runs.summary(runs.where(records, cell__cell=cell, cell__hidden_size=size))
+            if found:
+                yield [runs.name(cell), str(size), str(found.n), tables.accuracy(found)]
+
+
+def _show(title: str, head: Sequence[str], rows: Iterator[list[str]]) -> None:
+    table = Table(*head, title=title or None, title_justify="left", box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)

@@ -1,0 +1,86 @@
+"""Measure a model over a data set, and get the model of a run back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mufuru.experiments import tasks
+from mufuru.experiments.engine import checkpoint, randomness
+from mufuru.experiments.engine.errors import RunError
+from mufuru.experiments.record import RecordError, RunFolder, read_json
+from mufuru.experiments.settings import SettingError, choose, from_json
+from mufuru.experiments.tasks.task import Task, Totals
+
+Which = Literal["selected", "best", "last"]
+
+
+def evaluate(task: Task, model: nn.Module, split: str) -> dict[str, float]:
+    """The metrics over all batches of a split, each taken once and the state carried from one to the next."""
+    totals, state = Totals(), None
+    with examining(model):
+        for batch in task.batches(split):
+            step = task.step(model, batch, state)
+            state = step.state
+            totals.add(step)
+    if not totals.count:
+        raise RunError(f"the {split} data is empty: there is nothing to measure")
+    return task.metrics(totals)
+
+
+@contextmanager
+def examining(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients; training goes on afterwards as if nothing had happened."""
+    training = model.training
+    model.eval()
+    try:
+        with randomness.undisturbed(), torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def make(kind: str, config: Any) -> tuple[Task, nn.Module]:
+    """A task and a fresh model. The seed is set before each, so that neither depends on what was drawn before it."""
+    randomness.seed(config.seed)
+    task = choose("task", kind, tasks.KINDS).make(config)
+    randomness.seed(config.seed)
+    return task, task.build()
+
+
+def read_config(folder: Path) -> tuple[str, Any]:
+    """The task's name and the settings of a run."""
+    path = RunFolder(folder).config
+    try:
+        document = read_json(path)
+        kind = choose("task", document["task"], tasks.KINDS)
+        return document["task"], from_json(kind.config, document["config"])
+    except (RecordError, SettingError) as error:
+        raise RunError(f"{folder}: {error}") from None
+    except (KeyError, TypeError):
+        raise RunError(f"{path} is damaged: expected a task and its config") from None
+
+
+def load_run(folder: Path, which: Which = "selected") -> tuple[Task, nn.Module]:
+    """The task and the trained model of a run: its selected weights, or those with the best metric, or the last."""
+    kind, config = read_config(folder)
+    files = RunFolder(folder)
+    selected = config.training.select if which == "selected" else which
+    found = checkpoint.load(files.best if selected == "best" else files.last)
+    with randomness.undisturbed():
+        task, model = make(kind, config)
+    load_weights(model, found.tensors if selected == "best" else found.part("model"), folder)
+    return task, model.eval()
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
+    """Fill a model, or say that it is another one."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RunError(f"the weights in {folder} are not those of the model in its config.json: {error}") from None

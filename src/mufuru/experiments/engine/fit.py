@@ -1,0 +1,255 @@
+"""The only training loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from mufuru.experiments.engine import randomness
+from mufuru.experiments.engine.checkpoint import Checkpoint, pack, unpack
+from mufuru.experiments.engine.errors import Interrupted, RunError, not_finite, resume_command
+from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make
+from mufuru.experiments.engine.progress import Progress
+from mufuru.experiments.engine.schedule import learning_rate, next_factor
+from mufuru.experiments.engine.status import Status
+from mufuru.experiments.engine.stopping import Stop
+from mufuru.experiments.engine.store import Store, open_store
+from mufuru.experiments.engine.tensorboard import TensorBoard
+from mufuru.experiments.record import config_document
+from mufuru.experiments.tasks.task import Batch, State, Task, Totals
+
+
+def fit(
+    kind: str,
+    config: Any,
+    folder: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    checkpoint_seconds: float = 60.0,
+    tensorboard: bool = False,
+) -> dict[str, Any]:
+    """Train, test and record one run in a folder; returned is what its result.json holds.
+
+    With `resume` the run in the folder goes on where it was stopped or killed, to the same numbers as if it had not
+    been. Without `progress` nothing is printed. Raises `RunError` where the user can do something about it.
+    """
+    folder = Path(folder)
+    watchers = [progress or Progress(), *([TensorBoard(folder)] if tensorboard else [])]
+    with open_store(folder, config_document(kind, config), resume) as store, randomness.undisturbed():
+        if store.files.finished:
+            return store.result()
+        if resume:
+            store.note_environment()
+        task, model = make(kind, config)
+        run = Fit(task, model, config.training, store, watchers, checkpoint_seconds)
+        run.restore(store.latest())
+        with watching(run, f"{kind} in {folder}"), run.stop:
+            run.train()
+            return run.finish()
+
+
+class Fit:
+    """One run: model, optimiser, and where it stands."""
+
+    def __init__(
+        self, task: Task, model: nn.Module, training: Any, store: Store, watchers: list[Progress], every: float
+    ) -> None:
+        self.task, self.model, self.training, self.store, self.watchers = task, model, training, store, watchers
+        self.checkpoint_seconds = every
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=training.learning_rate,
+            betas=(training.beta1, training.beta2),
+            weight_decay=training.weight_decay,
+            fused=True,
+        )
+        self.total = training.epochs * len(task.batches("train", 0))
+        if not self.total:
+            raise RunError("the train data is empty: there is nothing to learn from")
+        self.status = Status()
+        self.state: State = None
+        self.stop = Stop()
+        self.started = self.saved = time.monotonic()
+        self.saved_update = 0
+
+    @property
+    def trained(self) -> bool:
+        patience = self.training.patience
+        return self.status.epoch >= self.training.epochs or (patience is not None and self.status.waited >= patience)
+
+    def train(self) -> None:
+        """Update by update to the end, or until asked to stop."""
+        self.model.train()
+        while not self.trained:
+            batches = self.task.batches("train", self.status.epoch)
+            for index in range(self.status.batch, len(batches)):
+                loss = self.update(batches[index])
+                self.close_update(loss, last=index + 1 == len(batches))
+                if self.trained:
+                    break
+        if self.status.update > self.saved_update:
+            self.save()
+
+    def update(self, batch: Batch) -> float:
+        """One step of the optimiser; returned is the mean loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(self.status.update)
+        step = self.task.step(self.model, batch, self.state)
+        loss = step.loss / step.count
+        if step.penalty is not None:
+            loss = loss + step.penalty
+        value = float(loss.detach())
+        self.check_finite("loss", value, self.status.update + 1)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.clip()
+        self.optimizer.step()
+        self.state = step.state
+        self.status.totals.add(step)
+        return value
+
+    def learning_rate(self, update: int) -> float:
+        return learning_rate(self.training, update, self.total, self.status.factor)
+
+    def clip(self) -> None:
+        """Stop at a gradient that is not finite, shorten one that is too long."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        norm = get_total_norm(gradients)
+        length = float(norm)
+        self.check_finite("norm of the gradient", length, self.status.update + 1)
+        if self.training.clip is not None and length > self.training.clip:
+            clip_grads_with_norm_(self.parameters, self.training.clip, norm)
+
+    def close_update(self, loss: float, last: bool) -> None:
+        """Count the update; then a look, a checkpoint and a stop where they are due, in this order."""
+        status = self.status
+        status.update += 1
+        self.watchers[0].step(status.update, loss)
+        every = self.training.evaluate_every
+        end = last and status.epoch + 1 == self.training.epochs
+        if end or (last if every is None else status.update % every == 0):
+            self.look()
+        status.batch += 1
+        if last:
+            status.epoch, status.batch, self.state = status.epoch + 1, 0, None
+        if self.stop.requested:
+            self.save()
+            self.interrupt()
+        if time.monotonic() - self.saved >= self.checkpoint_seconds:
+            self.save()
+
+    def look(self) -> None:
+        """Measure on the validation data, write it down, keep the weights if they are the best."""
+        status, valid = self.status, evaluate(self.task, self.model, "valid")
+        for name, value in valid.items():
+            self.check_finite(f"validation {name}", value, status.update)
+        metric = valid[self.task.metric]
+        improved = status.improves(metric, self.task.higher_is_better)
+        line = {
+            "update": status.update,
+            "epoch": status.epoch + 1,
+            "train": self.task.metrics(status.totals),
+            "valid": valid,
+            "learning_rate": self.learning_rate(status.update - 1),
+        }
+        if improved:
+            status.best, status.best_update = metric, status.update
+            self.store.save_best(Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid}))
+        status.waited = 0 if improved else status.waited + 1
+        status.factor = next_factor(self.training, status.factor, improved)
+        status.totals = Totals()
+        status.log_bytes = self.store.log(line)
+        for watcher in self.watchers:
+            watcher.look(line)
+
+    def save(self) -> None:
+        """Write a checkpoint of everything that the rest of the run depends on."""
+        now = time.monotonic()
+        self.status.seconds = now - self.started
+        drawn = randomness.capture()
+        tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"random/{name}": tensor for name, tensor in drawn.tensors.items()}
+        values = {
+            "status": asdict(self.status),
+            "random": drawn.values,
+            "state": pack(self.state, "state", tensors),
+            "optimizer": pack(self.optimizer.state_dict()["state"], "optimizer", tensors),
+        }
+        self.store.save(Checkpoint(tensors, values))
+        self.saved, self.saved_update = time.monotonic(), self.status.update
+
+    def restore(self, latest: Checkpoint | None) -> None:
+        """Take up a checkpoint, or the beginning if there is none."""
+        if latest is not None:
+            tensors, values = latest.tensors, latest.values
+            self.status = Status.from_values(values["status"])
+            self.state = unpack(values["state"], tensors)
+            load_weights(self.model, latest.part("model"), self.store.files.path)
+            optimizer = unpack(values["optimizer"], tensors)
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": optimizer})
+            randomness.restore(randomness.Randomness(latest.part("random"), values["random"]))
+            self.started -= self.status.seconds
+            self.saved_update = self.status.update
+        self.store.cut_log(self.status.log_bytes)
+
+    def finish(self) -> dict[str, Any]:
+        """Test the selected weights and write the result: with it the run is finished."""
+        status, seconds = self.status, time.monotonic() - self.started
+        if self.training.select == "best":
+            load_weights(self.model, self.best_weights(), self.store.files.path)
+        result: dict[str, Any] = {
+            "updates": status.update,
+            "epochs": status.epoch + (status.batch > 0),
+            "parameters": sum(parameter.numel() for parameter in self.parameters),
+            "best_update": status.best_update,
+            "seconds": round(seconds, 3),
+        }
+        for split in ("train", "valid", "test"):
+            if self.stop.requested:
+                self.interrupt()
+            result[split] = evaluate(self.task, self.model, split)
+        with examining(self.model):
+            result["inspection"] = self.task.inspect(self.model)
+        self.store.finish(result)
+        return result
+
+    def best_weights(self) -> dict[str, Tensor]:
+        best = self.store.best()
+        if best.values["update"] != self.status.best_update:
+            raise RunError(f"{self.store.files.best} is of update {best.values['update']}, expected the one of update "
+                           f"{self.status.best_update}: it was exchanged. Start a new run")  # fmt: skip
+        return best.tensors
+
+    def interrupt(self) -> None:
+        done = f"stopped after update {self.status.update} of {self.total}, everything is saved"
+        raise Interrupted(f"{done}: go on with {resume_command(self.store.files.path)}")
+
+    def check_finite(self, name: str, value: float, update: int) -> None:
+        """Stop at NaN or infinity; the checkpoint from before is left as it is."""
+        if not math.isfinite(value):
+            raise not_finite(
+                name, value, update, self.learning_rate(update - 1), self.store.files.path, self.saved_update
+            )
+
+
+@contextmanager
+def watching(run: Fit, title: str) -> Iterator[None]:
+    """Start all watchers, and stop them whatever happens."""
+    for watcher in run.watchers:
+        watcher.start(title, run.total, run.status.update, run.task.metric)
+    try:
+        yield
+    finally:
+        for watcher in run.watchers:
+            watcher.stop()

@@ -1,0 +1,200 @@
+"""The run folder as the engine writes it: begun, locked, saved to, gone on with, finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from mufuru.experiments.engine import checkpoint
+from mufuru.experiments.engine.checkpoint import Checkpoint, CheckpointError
+from mufuru.experiments.engine.environment import environment
+from mufuru.experiments.engine.errors import RunError, resume_command, writing_to
+from mufuru.experiments.files import remove_leftovers, write_atomically
+from mufuru.experiments.record import RecordError, RunFolder, config_document, read_json
+from mufuru.experiments.settings import SettingError, from_json
+from mufuru.experiments.tasks import KINDS
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
+    """A new run in a folder, or the one that is there; for this process alone while it is open."""
+    if resume and not RunFolder(path).config.exists():
+        raise RunError(f"there is no run in {path} to go on with: start it without --resume")
+    with writing_to(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        store = Store(path, document)
+        store.tidy()
+        store.check() if resume else store.begin()
+        yield store
+
+
+class Store:
+    """Writes the files of one run; `document` is what its config.json holds."""
+
+    def __init__(self, path: Path, document: dict[str, Any]) -> None:
+        self.files = RunFolder(path)
+        self.document: dict[str, Any] = json.loads(json.dumps(document))
+
+    def begin(self) -> None:
+        """Lay out a new run. The config comes last: where it is, there is a run."""
+        path = self.files.path
+        if self.files.finished:
+            raise RunError(f"{path} holds a finished run: choose another folder")
+        if self.files.config.exists():
+            raise RunError(f"{path} holds a run already: go on with {resume_command(path)}, or choose another folder")
+        if any(file.exists() for file in (self.files.metrics, self.files.best, self.files.last, self.files.previous)):
+            raise RunError(f"{path} holds files of a run without its config.json: choose another folder")
+        self._write(self.files.environment, environment())
+        self._write(self.files.config, self.document)
+
+    def check(self) -> None:
+        """Make sure that the run which is here is the one that is meant."""
+        try:
+            there = read_json(self.files.config)
+        except RecordError as error:
+            raise RunError(str(error)) from None
+        if differences := list(_differences(_completed(there), self.document)):
+            what = "; ".join(differences)
+            raise RunError(f"the run in {self.files.path} has other settings: {what}. Go on with its own, or choose "
+                           "another folder")  # fmt: skip
+
+    def tidy(self) -> None:
+        """Remove what a killed process left half-written."""
+        files = self.files
+        with writing_to(files.path):
+            for path in (files.config, files.environment, files.best, files.last, files.previous, files.result):
+                remove_leftovers(path)
+
+    def note_environment(self) -> None:
+        """Write down what has changed since the run began, if anything."""
+        with suppress(RecordError):
+            first = read_json(self.files.environment)
+            now = {key: value for key, value in environment().items() if key != "command"}
+            if changes := {key: value for key, value in now.items() if first.get(key) != value}:
+                first.setdefault("resumed", []).append(changes)
+                self._write(self.files.environment, first)
+
+    def latest(self) -> Checkpoint | None:
+        """Where the run got to; None if it has not saved anything yet."""
+        places = [path for path in (self.files.last, self.files.previous) if path.exists()]
+        if not places:
+            return None
+        try:
+            found = checkpoint.load(places[0])
+        except CheckpointError as error:
+            rest = f"go on from {places[1].name}" if places[1:] else "start the run again from its beginning"
+            raise RunError(f"{error}. Delete it to {rest}") from None
+        return self._of_this_run(found, places[0])
+
+    def best(self) -> Checkpoint:
+        """The weights with the best validation metric."""
+        return self._of_this_run(checkpoint.load(self.files.best), self.files.best)
+
+    def save(self, latest: Checkpoint) -> None:
+        """Write last.safetensors; the one before becomes previous.safetensors once the new one is complete."""
+        with writing_to(self.files.path):
+            if self.files.metrics.exists():
+                _flush(self.files.metrics)
+            checkpoint.save(self.files.last, self._with_run(latest), keep=self.files.previous)
+
+    def save_best(self, weights: Checkpoint) -> None:
+        with writing_to(self.files.path):
+            checkpoint.save(self.files.best, self._with_run(weights))
+
+    def log(self, line: dict[str, Any]) -> int:
+        """Add a line to metrics.jsonl; returned is its new length in bytes."""
+        with writing_to(self.files.path), open(self.files.metrics, "ab") as file:
+            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            return file.tell()
+
+    def cut_log(self, length: int) -> None:
+        """Take back the lines that were written after the checkpoint."""
+        with writing_to(self.files.path), open(self.files.metrics, "ab") as file:
+            there = file.tell()
+            if there >= length:
+                file.truncate(length)
+        if there < length:
+            raise RunError(f"{self.files.metrics} is {there} bytes long, the checkpoint knows of {length}: lines are "
+                           "missing. Put them back, or start a new run")  # fmt: skip
+
+    def finish(self, result: dict[str, Any]) -> None:
+        self._write(self.files.result, result)
+
+    def result(self) -> dict[str, Any]:
+        try:
+            result: dict[str, Any] = read_json(self.files.result)
+        except RecordError as error:
+            raise RunError(f"{error}. Delete it and go on with {resume_command(self.files.path)}") from None
+        return result
+
+    def _with_run(self, content: Checkpoint) -> Checkpoint:
+        return Checkpoint(content.tensors, {**content.values, "run": self.document})
+
+    def _of_this_run(self, content: Checkpoint, path: Path) -> Checkpoint:
+        if differences := list(_differences(_completed(content.values.get("run", {})), self.document)):
+            raise RunError(f"{path} belongs to another run: {'; '.join(differences)}")
+        return content
+
+    def _write(self, path: Path, content: Any) -> None:
+        with writing_to(self.files.path):
+            write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep a second process out. The lock is the system's, on the folder itself: it ends with the process."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        # some network file systems know no locks
+        with suppress(OSError):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"another process is training the run in {path}: wait for it, or stop it") from None
+        yield
+    finally:
+        # closing is not enough: a forked child may have the folder open as well
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+def _completed(document: Any) -> Any:
+    """The document with the defaults of settings that are younger than the run."""
+    with suppress(SettingError, KeyError, TypeError):
+        task = document["task"]
+        settings = from_json(KINDS[task].config, document["config"])
+        return json.loads(json.dumps(config_document(task, settings)))
+    return document
+
+
+def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
+    """Each setting that differs, with both its values."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in dict.fromkeys([*there, *here]):
+            field = name if key == "config" and not name else f"{name}.{key}".lstrip(".")
+            yield from _differences(there.get(key), here.get(key), field)
+    elif there != here:
+        yield f"{name or 'config'} is {json.dumps(there)} there and {json.dumps(here)} here"
+
+
+def _flush(path: Path) -> None:
+    """What the checkpoint counts on must be on the disk before it."""
+    handle = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,71 @@
+"""Writing files so that nothing is lost: a reader sees the old file or the new one, whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
+    """Write beside the file, flush to the disk, read back, then rename. On any failure the old file stands untouched.
+
+    With `keep` the old file lives on under that name; at no moment is there neither.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if Path(name).read_bytes() != data:
+            raise OSError(f"{path} does not read back as it was written")
+        os.chmod(name, 0o666 & ~_umask())
+        if keep and path.exists():
+            _give_second_name(path, keep)
+        os.replace(name, path)
+        _flush_folder(path.parent)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed process left of a file it was writing; call it only when no other is writing it."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _give_second_name(path: Path, name: Path) -> None:
+    """Link, or copy where the file system has no links; a file that had the name before is replaced at once."""
+    temporary = name.with_name(f".{name.name}.link.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(path, temporary)
+        except OSError:
+            shutil.copyfile(path, temporary)
+        os.replace(temporary, name)
+    finally:
+        # renaming one name of a file to another name of the same file leaves both
+        temporary.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut; not every system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _umask() -> int:
+    """The process's mask: a temporary file is private, the file it becomes should be like any other."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,146 @@
+"""The run folder: all that a run leaves behind, and the only meeting point of engine and report.
+
+config.json            the task's name and every setting, the seed among them
+environment.json       versions, commit, kernel, threads, the command
+metrics.jsonl          one line per look at the data; the same for the same config, killed and resumed or not
+best.safetensors       the weights with the best validation metric
+last.safetensors       everything needed to go on
+previous.safetensors   the same, one checkpoint earlier
+result.json            the metrics of the finished run; its presence says that the run is finished
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mufuru.experiments.files import write_atomically
+from mufuru.experiments.settings import to_json
+
+
+class RecordError(ValueError):
+    """A run folder or a file of records that cannot be read; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the files of one run are."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        return self.path / "last.safetensors"
+
+    @property
+    def previous(self) -> Path:
+        return self.path / "previous.safetensors"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def finished(self) -> bool:
+        return self.result.exists()
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run, as reports read it and `results/` keeps it."""
+
+    task: str
+    config: dict[str, Any]
+    """Every setting, as `settings.to_json` writes it."""
+    environment: dict[str, Any]
+    result: dict[str, Any]
+    """`{"updates", "epochs", "parameters", "best_update", "seconds", "valid": {metric: value}, "test": {...},
+    "train": {...}, "inspection": {...}}`; metrics are those of the selected weights."""
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    """The lines of metrics.jsonl; empty where only results are kept."""
+    group: str = ""
+    """Which part of an experiment the run belongs to, such as "sweep" or "ablation"; empty for a run of its own."""
+
+
+def config_document(task: str, config: Any) -> dict[str, Any]:
+    """What config.json holds."""
+    return {"task": task, "config": to_json(config)}
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run, or an error that names it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordError(f"{path} is missing: is {path.parent} the folder of a run?") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def read_lines(path: Path) -> list[Any]:
+    """The complete lines of a JSON-lines file; a last line without its end was cut off by a crash and is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def read_run(path: Path, curve: bool = True) -> Record:
+    """The record of a finished run."""
+    folder = RunFolder(path)
+    if not path.is_dir():
+        raise RecordError(f"{path} is not a folder: expected the folder of a run, as `mufuru train` makes it")
+    document = read_json(folder.config)
+    if not folder.finished:
+        raise RecordError(f"the run in {path} is not finished: go on with `mufuru train --resume {path}`")
+    lines = read_lines(folder.metrics) if curve else []
+    return Record(document["task"], document["config"], read_json(folder.environment), read_json(folder.result), lines)
+
+
+def find_runs(root: Path) -> list[Path]:
+    """All finished runs in a folder and the folders inside it."""
+    return sorted(path.parent for path in root.rglob("result.json"))
+
+
+def _group(run: Path) -> str:
+    """Experiments keep their runs in folders like sweep/mufuru-8/seed-3: the first one is the group."""
+    return run.parts[0] if len(run.parts) > 2 else ""
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Records as JSON lines, one per run, in an order that does not depend on when they ran."""
+    lines = sorted(
+        json.dumps({key: value for key, value in vars(record).items() if value}, sort_keys=True) for record in records
+    )
+    write_atomically(path, "".join(line + "\n" for line in lines).encode())
+
+
+def read_records(path: Path) -> list[Record]:
+    """Records that `write_records` wrote, or those of all finished runs in a folder."""
+    if path.is_dir():
+        return [replace(read_run(run), group=_group(run.relative_to(path))) for run in find_runs(path)]
+    if not path.exists():
+        raise RecordError(f"{path} does not exist: expected the folder of a run, or a file of records")
+    return [Record(**line) for line in read_lines(path)]

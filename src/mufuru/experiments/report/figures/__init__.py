@@ -1,0 +1,1 @@
+"""The pictures of a report, each a function from records to a matplotlib figure."""

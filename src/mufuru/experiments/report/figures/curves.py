@@ -1,0 +1,78 @@
+"""Learning curves: training loss and validation metric by epoch, mean over the seeds, and their middle half."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mufuru.experiments.report.figures import style
+from mufuru.experiments.report.runs import Runs
+
+Groups = Mapping[str, Mapping[str, Runs]]
+"""Row title -> name of the line -> the runs that differ in their seed alone."""
+Curve = dict[float, list[float]]
+
+
+def draw(rows: Groups, metric: str, looks: dict[str, style.Look]) -> Figure:
+    """A row for each title: the loss on the left, the metric on the right."""
+    with style.style():
+        figure = style.new(8.4, 0.6 + 2.3 * len(rows))
+        grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True, sharey="col")
+        for (left, right), (title, lines) in zip(grid, rows.items(), strict=True):
+            for name, records in lines.items():
+                _line(left, curve(records, "train", "loss"), looks[name], name)
+                _line(right, curve(records, "valid", metric), looks[name], name)
+            for axes, what in ((left, "training loss"), (right, f"validation {metric}")):
+                axes.set_title(f"{title}: {what}" if title else what)
+                axes.grid(color=style.GRID, linewidth=0.8)
+        for axes in grid[-1]:
+            axes.set_xlabel("epoch")
+        _legend(figure, grid[0][0])
+        return figure
+
+
+def curve(records: Runs, split: str, metric: str) -> Curve:
+    """The values of all runs by epoch."""
+    found: Curve = {}
+    for record in records:
+        for line in record.curve:
+            value = line.get(split, {}).get(metric)
+            if value is not None:
+                found.setdefault(float(line["epoch"]), []).append(float(value))
+    return dict(sorted(found.items()))
+
+
+def _line(axes: Axes, found: Curve, look: style.Look, name: str) -> None:
+    epochs = list(found)
+    means = [statistics.fmean(values) for values in found.values()]
+    every = max(1, len(epochs) // 6)
+    axes.plot(
+        epochs,
+        means,
+        color=look.colour,
+        linestyle=look.line,
+        marker=look.marker,
+        markevery=every,
+        markersize=4,
+        linewidth=1.6,
+        label=name,
+    )
+    if any(len(values) > 1 for values in found.values()):
+        low, high = zip(*map(middle, found.values()), strict=True)
+        axes.fill_between(epochs, low, high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def middle(values: list[float]) -> tuple[float, float]:
+    """The quarter points, between which half of the runs are."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, max(1, len(labels))))

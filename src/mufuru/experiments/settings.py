@@ -1,0 +1,102 @@
+"""How a run is trained, and the way of every setting to JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import cattrs
+
+from mufuru.ops import did_you_mean
+
+T = TypeVar("T")
+Schedule = Literal["constant", "linear", "cosine", "plateau"]
+
+
+class SettingError(ValueError):
+    """A setting that cannot be meant: the message says which, what was expected and what came."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained; the same for every task and every cell."""
+
+    epochs: int = 100
+    """Passes over the training data."""
+    batch_size: int = 50
+    """Sequences per update."""
+    learning_rate: float = 1e-3
+    """Adam's learning rate."""
+    beta1: float = 0.0
+    """Adam's decay of the mean gradient; 0 is the paper's."""
+    beta2: float = 0.999
+    """Adam's decay of the squared gradient."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW's)."""
+    clip: float | None = None
+    """Largest norm of the gradient; None for no limit."""
+    schedule: Schedule = "constant"
+    """Learning rate over time: constant, linear or cosine down to 0, or plateau: times `decay` when the validation
+    metric does not improve."""
+    warmup: int = 0
+    """Updates over which the learning rate rises from 0."""
+    decay: float = 0.5
+    """Factor of the plateau schedule."""
+    evaluate_every: int | None = None
+    """Updates between two looks at the validation data; None for once an epoch."""
+    select: Literal["best", "last"] = "best"
+    """Which weights are tested: those of the best validation metric, or the last."""
+    patience: int | None = None
+    """Stop after this many looks at the validation data without a better metric; None to go on to the end."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "epochs", "batch_size", "learning_rate", "clip", "evaluate_every", "patience")
+        check_fraction(self, "beta1", "beta2", "decay")
+        if self.warmup < 0 or not 0 <= self.weight_decay < math.inf:
+            raise SettingError(f"warmup and weight_decay cannot be negative, got {self.warmup} and {self.weight_decay}")
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuse a number that is not above 0; None passes."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not 0 < value < math.inf:
+            raise SettingError(f"{name} should be a number above 0, got {value}")
+
+
+def check_fraction(settings: Any, *names: str) -> None:
+    """Refuse a number outside of [0, 1)."""
+    for name in names:
+        value = getattr(settings, name)
+        if not 0 <= value < 1:
+            raise SettingError(f"{name} should be at least 0 and below 1, got {value}")
+
+
+def to_json(settings: Any) -> dict[str, Any]:
+    """A dataclass of settings as what `json.dumps` takes."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in _items(settings)}
+
+
+def _items(settings: Any) -> list[tuple[str, Any]]:
+    values = [(field.name, getattr(settings, field.name)) for field in dataclasses.fields(settings)]
+    return [(name, to_json(value) if dataclasses.is_dataclass(value) else value) for name, value in values]
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """The dataclass that `to_json` wrote; an unknown, missing or mistyped setting is refused by name."""
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
+    try:
+        return converter.structure(data, kind)
+    except cattrs.BaseValidationError as error:
+        raise SettingError("; ".join(cattrs.transform_error(error, path="settings"))) from None
+    except (TypeError, ValueError, KeyError) as error:
+        raise SettingError(f"settings should be those of {kind.__name__}: {error}") from None
+
+
+def choose(kind: str, name: str, known: dict[str, T]) -> T:
+    """An entry by its name, or an error with the nearest one."""
+    if name not in known:
+        raise SettingError(f"unknown {kind} {name!r}: {did_you_mean(name, list(known))}")
+    return known[name]

@@ -1,0 +1,69 @@
+"""The settings of the propositional-logic experiment, and those that have a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.logic.sampling import Wanted
+
+
+@dataclass(frozen=True)
+class LogicConfig:
+    """Learn to evaluate propositional formulae, and generalise to longer ones.
+
+    The seed decides everything random: formulae, first weights and the order of training. So the runs of several
+    seeds differ in all of it, and an interval over them covers all of it.
+
+    Validation formulae are as long as those of training. Longer ones would let the choice of weights see what only
+    the test may see: whether the model generalises to longer formulae.
+    """
+
+    cell: CellConfig = field(default_factory=CellConfig)
+    training: Training = field(default_factory=Training)
+    seed: int = 0
+    """Of formulae, first weights and the order of training."""
+    train_formulae: int = 1000
+    """Formulae to train on."""
+    valid_formulae: int = 1000
+    """Other formulae of the same lengths, to choose the best weights on."""
+    test_formulae: int = 1000
+    """Formulae to test on."""
+    min_gates: int = 5
+    """Fewest gates of a formula in training and validation."""
+    max_gates: int = 10
+    """Most gates of a formula in training and validation."""
+    test_min_gates: int = 11
+    """Fewest gates of a formula in the test."""
+    test_max_gates: int = 20
+    """Most gates of a formula in the test."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "train_formulae", "valid_formulae", "test_formulae", "min_gates", "test_min_gates")
+        for low, high in (("min_gates", "max_gates"), ("test_min_gates", "test_max_gates")):
+            if getattr(self, low) > getattr(self, high):
+                raise SettingError(
+                    f"{low} should be at most {high}, got {getattr(self, low)} and {getattr(self, high)}"
+                )
+
+    @property
+    def splits(self) -> dict[str, Wanted]:
+        """How many formulae of which lengths each split has."""
+        return {
+            "train": Wanted(self.train_formulae, self.min_gates, self.max_gates),
+            "valid": Wanted(self.valid_formulae, self.min_gates, self.max_gates),
+            "test": Wanted(self.test_formulae, self.test_min_gates, self.test_max_gates),
+        }
+
+
+_PAPER = Training(select="last")
+"""The paper has no validation set. It gives neither learning rate nor batch size: see the table of open choices."""
+
+PRESETS: dict[str, LogicConfig] = {
+    "paper": LogicConfig(CellConfig(hidden_size=8), _PAPER),
+    # ten times the learning rate: enough for 8 to 128 units alike
+    "solved": LogicConfig(CellConfig(hidden_size=8), replace(_PAPER, learning_rate=1e-2)),
+    # at this rate a MuFuRU needs no more; a GRU is close behind
+    "short": LogicConfig(CellConfig(hidden_size=8), replace(_PAPER, learning_rate=1e-2, epochs=20)),
+}

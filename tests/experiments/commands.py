@@ -1,0 +1,67 @@
+"""The command line as a user meets it: exit code, what is printed, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import mufuru
+from mufuru.experiments.cli import main
+
+SOURCE = str(Path(mufuru.__file__).parents[1])
+TINY = ("--train-formulae", "40", "--valid-formulae", "20", "--test-formulae", "20", "--batch-size", "10")
+PATIENCE = 60.0
+"""Seconds until a process that should have done something is given up."""
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> Said:
+    """Run in this process; no user should ever see a traceback."""
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    said = Said(code, *capsys.readouterr())
+    assert "Traceback" not in said.err
+    return said
+
+
+def assert_refused(said: Said, code: int, *words: str) -> None:
+    """One line on stderr, which begins with the program's name and holds these words; nothing on stdout."""
+    assert said.code == code, said
+    assert said.err.startswith("mufuru: ")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    for word in words:
+        assert word in said.err
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Run in a process of its own, which can be killed."""
+    line = [sys.executable, "-m", "mufuru.experiments", *map(str, arguments)]
+    variables = {**os.environ, "PYTHONPATH": SOURCE}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+
+
+def finish(process: subprocess.Popen[str]) -> Said:
+    out, err = process.communicate(timeout=PATIENCE)
+    return Said(process.returncode, out, err)
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Until something is so; an error if it never is, or if the process ends first."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.002)

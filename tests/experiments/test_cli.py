@@ -1,0 +1,218 @@
+"""Help, typing mistakes, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import SOURCE, assert_refused, command
+
+import mufuru
+from mufuru.experiments.cli import dispatch, doctor, usage
+from mufuru.experiments.cli.usage import UsageError
+from mufuru.experiments.engine import Interrupted
+from mufuru.kernels import library
+from mufuru.kernels.library import Status
+
+HELP = {
+    ("--help",): ("usage: mufuru COMMAND", "train", "reproduce", "doctor"),
+    ("train", "--help"): ("mufuru train TASK", "logic", "paper", "--resume"),
+    ("train", "logic", "--help"): ("--preset", "--hidden-size", "--learning-rate", "--threads", "Adam's learning rate"),
+    ("evaluate", "--help"): ("RUN", "--split"),
+    ("report", "--help"): ("RUNS", "-o"),
+    ("reproduce", "--help"): ("mufuru reproduce EXPERIMENT", "logic"),
+    ("reproduce", "logic", "--help"): ("--jobs", "--seeds", "--sizes", "--part", "--short", "--record"),
+    ("doctor", "--help"): ("--json",),
+}
+MISTAKES = {
+    "trian": "unknown command trian. Did you mean train?",
+    "--versoin": "unknown option --versoin.",
+    "xyz": "unknown command xyz.",
+    "train lgoic": "unknown task lgoic: expected one of logic",
+    "train --seed 3": "expected a task (logic",
+    "train logic --hiden-size 8": "unknown option --hiden-size. Did you mean --hidden-size?",
+    "train logic --hiden_size=8": "Did you mean --hidden-size?",
+    "train logic --cell grru": "--cell should be one of mufuru, gru, lstm, vanilla, got 'grru'. Did you mean gru?",
+    "train logic --preset papre": "unknown preset 'papre': expected one of paper,",
+    "train logic --preset": "--preset needs a value",
+    "train logic --epochs many": "--epochs should be a whole number, got 'many'",
+    "train logic --learning-rate fast": "--learning-rate should be a number, got 'fast'",
+    "train logic --epochs 0": "epochs should be a number above 0, got 0",
+    "train logic --threads 0": "--threads should be at least 1, got 0",
+    "train logic --seed": "--seed needs a value",
+    "train logic stray": "not understood: stray",
+    "evaluate": "RUN is missing",
+    "evaluate run --split tset": "--split should be one of train, valid, test, got 'tset'. Did you mean test?",
+    "evaluate --splt test": "unknown option --splt. Did you mean --split?",
+    "report": "RUNS is missing",
+    "reproduce lgic": "unknown experiment lgic: expected one of logic. Did you mean logic?",
+    "reproduce logic --part figurs": "Did you mean figures?",
+    "reproduce logic --sizes big": "--sizes cannot be ['big']",
+    "reproduce logic --seeds 0": "seeds should be at least 1, got 0",
+    "reproduce logic --jobs 0": "--jobs should be at least 1, got 0",
+    "doctor --jsn": "unknown option --jsn. Did you mean --json?",
+}
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=" ".join)
+def test_help_teaches_and_ends_with_examples(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    said = command(capsys, *arguments)
+    assert said.code == 0
+    assert said.err == ""
+    for word in HELP[arguments]:
+        assert word in said.out
+    assert f"mufuru {arguments[0] if len(arguments) > 1 else ''}" in said.out.partition("\nexamples:\n")[2]
+
+
+@pytest.mark.parametrize("arguments", [(), ("train",), ("reproduce",)], ids=["mufuru", "train", "reproduce"])
+def test_alone_a_command_with_subjects_shows_its_help(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(capsys, *arguments) == command(capsys, *arguments, "--help")
+
+
+def test_every_command_is_there_and_has_an_example() -> None:
+    for name in dispatch.COMMANDS:
+        assert f"\n  mufuru {name}" in dispatch.HELP
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys, "--version") == (0, f"mufuru {mufuru.__version__}\n", "")
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_typing_mistake_gets_one_line(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(command(capsys, *line.split()), 2, MISTAKES[line])
+    assert not list(tmp_path.iterdir()), "a typing mistake leaves nothing behind"
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_the_line_does_not_depend_on_the_terminal(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert_refused(command(capsys, "train", "logic", "--cell", "grru"), 2, "one of mufuru, gru, lstm, vanilla, got")
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        "╭─ New ─────╮\n│ something │\n│ else      │\n│ ───────── │\n│ more      │\n╰───────────╯\n",
+        " New        \n ---------- \n  something\n  else\n  ---------\n  more\n            \n",
+        "\x1b[31m╭─ New ─────╮\x1b[0m\n\x1b[31m│\x1b[0m something else \x1b[31m│\x1b[0m\n╰───────────╯\n",
+    ],
+    ids=["frame", "without UTF-8", "in colour"],
+)
+def test_an_unknown_message_of_the_parser_is_told_as_it_is(box: str) -> None:
+    assert usage.sentence(box) == "something else."
+
+
+def test_the_value_of_an_option() -> None:
+    assert usage.value_of("--preset", ["--preset", "a", "--presets", "b"]) == "a"
+    assert usage.value_of("--preset", ["--preset=a", "--preset=b=c"]) == "b=c"
+    assert usage.value_of("--preset", ["--preset"]) is None
+
+
+def raising(error: BaseException) -> Any:
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UsageError("so"), 2, "mufuru: so\n"),
+        (Interrupted("stopped; go on"), 130, "mufuru: stopped; go on\n"),
+        (KeyboardInterrupt(), 130, "mufuru: stopped\n"),
+        (PermissionError(13, "Permission denied", "a/file"), 1, "mufuru: a/file: Permission denied\n"),
+        (OSError("odd"), 1, "mufuru: odd\n"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_exit_codes(
+    error: BaseException,
+    code: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "run", raising(error))
+    assert command(capsys, "doctor") == (code, "", message)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), ModuleNotFoundError("no module", name="mufuru.typo")])
+def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "run", raising(error))
+    with pytest.raises(type(error)):
+        dispatch_main("doctor")
+
+
+def dispatch_main(*arguments: str) -> int:
+    from mufuru.experiments.cli import main
+
+    return main(arguments)
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": SOURCE}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)
+
+
+def test_a_missing_package_is_named_with_its_remedy() -> None:
+    start = "import sys; from mufuru.experiments.cli import main; sys.modules['tyro'] = None"
+    done = run_python(f"{start}; sys.exit(main(['doctor']))")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mufuru: tyro is not installed: pip install 'mufuru[experiments]'\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    line = f"{sys.executable} -m mufuru.experiments doctor | head -1"
+    variables = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, env=variables, check=False)
+    assert (done.stdout, done.stderr) == ("versions\n", "")
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    said = command(capsys, "doctor")
+    assert said.code == 0
+    for word in (mufuru.__version__, "torch", "cores", "cache", "tyro", "kernel is live"):
+        assert word in said.out
+
+
+def test_doctor_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(command(capsys, "doctor", "--json").out)
+    assert found["versions"]["mufuru"] == mufuru.__version__
+    assert found["kernel"]["library"] == library.status().state
+    assert found["machine"]["cores"] >= 1
+    assert found["extras"]["experiments"]["tyro"]
+
+
+def test_doctor_says_what_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Degraded is not broken: the exit code stays 0."""
+    monkeypatch.delenv("MUFURU_KERNEL", raising=False)
+    monkeypatch.setattr(library, "status", lambda: Status("unavailable", reason="no compiler: install g++"))
+    monkeypatch.setattr(doctor, "version", lambda package: None)
+    said = command(capsys, "doctor")
+    assert said.code == 0
+    assert "Degraded: the slower reference kernel is live. no compiler: install g++" in said.out
+    assert "pip install 'mufuru[tensorboard]'" in said.out
+
+
+def test_doctor_when_the_reference_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUFURU_KERNEL", "reference")
+    assert "unset MUFURU_KERNEL" in command(capsys, "doctor").out
