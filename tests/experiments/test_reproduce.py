@@ -51,7 +51,7 @@ def test_names_say_what_differs() -> None:
     jobs = {job.name: job.config for job in LogicGrid().jobs(Path())}
     paper = PRESETS["paper"]
     assert jobs["sweep/mufuru-8/seed-3"] == replace(paper, seed=3)
-    assert jobs["solved/lstm-32/seed-0"].cell.cell == "lstm"
+    assert jobs["solved/lstm-32/seed-100"].cell.cell == "lstm"
     found = jobs["open/gru-64-lr0.01-batch100-orthogonal/seed-4"]
     assert (found.cell.cell, found.cell.hidden_size, found.cell.initialisation) == ("gru", 64, "orthogonal")
     assert (found.training.learning_rate, found.training.batch_size) == (0.01, 100)

@@ -130,11 +130,36 @@ def _group(run: Path) -> str:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Records as JSON lines, one per run, in an order that does not depend on when they ran."""
-    lines = sorted(
-        json.dumps({key: value for key, value in vars(record).items() if value}, sort_keys=True) for record in records
-    )
+    """Records as JSON lines: first what all have in common, then a line per run, in an order that does not depend on
+    when they ran."""
+    rows = [{key: value for key, value in vars(record).items() if value != []} for record in records]
+    common = _common(rows)
+    lines = sorted(json.dumps(_without(common, row), sort_keys=True) for row in rows)
+    lines.insert(0, json.dumps({"common": common}, sort_keys=True))
     write_atomically(path, "".join(line + "\n" for line in lines).encode())
+
+
+def _common(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The entries that are the same in all, those of dicts inside dicts too."""
+    shared: dict[str, Any] = {}
+    for key, value in (rows[0] if rows else {}).items():
+        if all(key in row and row[key] == value for row in rows):
+            shared[key] = value
+        elif all(isinstance(row.get(key), dict) for row in rows):
+            shared[key] = _common([row[key] for row in rows])
+    return shared
+
+
+def _without(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in row.items() if key not in common or common[key] != value}
+    return {key: _without(common[key], value) if key in common else value for key, value in rest.items()}
+
+
+def _with(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    merged = common | row
+    for key in common.keys() & row.keys():
+        merged[key] = _with(common[key], row[key])
+    return merged
 
 
 def read_records(path: Path) -> list[Record]:
@@ -143,4 +168,7 @@ def read_records(path: Path) -> list[Record]:
         return [replace(read_run(run), group=_group(run.relative_to(path))) for run in find_runs(path)]
     if not path.exists():
         raise RecordError(f"{path} does not exist: expected the folder of a run, or a file of records")
-    return [Record(**line) for line in read_lines(path)]
+    lines = read_lines(path)
+    if not lines or "common" not in lines[0]:
+        raise RecordError(f"{path} is no file of records: expected one that `mufuru reproduce --record` wrote")
+    return [Record(**_with(lines[0]["common"], line)) for line in lines[1:]]

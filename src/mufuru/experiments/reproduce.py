@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 import tyro
 
 from mufuru.experiments.engine.sweep import Job, Outcome, sweep
-from mufuru.experiments.record import Record, RunFolder, read_run, write_records
+from mufuru.experiments.record import Record, read_records, write_records
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.logic import PRESETS, LogicConfig
@@ -18,8 +18,9 @@ from mufuru.ops import PAPER
 
 CELLS: tuple[CellName, ...] = ("mufuru", "gru", "lstm", "vanilla")
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-SETTINGS = {"sweep": "paper", "solved": "solved"}
-"""The groups of figure (a) and their presets: the paper's setting as far as it is known, and one that learns."""
+SETTINGS = {"sweep": ("paper", 0), "solved": ("solved", 100)}
+"""The groups of figure (a), their presets and first seeds: the paper's setting as far as it is known, and one that
+learns. The second was found by trying others on seeds below 100: it is measured on seeds that had no part in that."""
 LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 BATCH_SIZES = (25, 50, 100)
 INITIALISATIONS: tuple[Literal["default", "uniform", "orthogonal"], ...] = ("default", "uniform", "orthogonal")
@@ -54,7 +55,7 @@ class LogicGrid:
         return [
             Job(name, "logic", config, root / name, cost(config))
             for group, what, config, seeds in settings
-            for seed in range(seeds)
+            for seed in seeds
             for name, config in [(f"{group}/{what}/seed-{seed}", replace(config, seed=seed))]
         ]
 
@@ -67,8 +68,8 @@ class LogicGrid:
             yield from ablation_settings(self.seeds)
 
 
-Setting = tuple[str, str, LogicConfig, int]
-"""Group, what is different, the settings, and how many seeds."""
+Setting = tuple[str, str, LogicConfig, range]
+"""Group, what is different, the settings, and the seeds."""
 
 
 def with_cell(config: LogicConfig, **changes: Any) -> LogicConfig:
@@ -81,14 +82,15 @@ def with_training(config: LogicConfig, **changes: Any) -> LogicConfig:
 
 def short_settings() -> Iterator[Setting]:
     for cell in ("gru", "mufuru"):
-        yield "short", f"{cell}-8", with_cell(PRESETS["short"], cell=cell, hidden_size=8), SHORT_SEEDS
+        yield "short", f"{cell}-8", with_cell(PRESETS["short"], cell=cell, hidden_size=8), range(SHORT_SEEDS)
 
 
 def figure_settings(cells: tuple[CellName, ...], sizes: tuple[int, ...], seeds: int) -> Iterator[Setting]:
-    for group, preset in SETTINGS.items():
+    for group, (preset, first_seed) in SETTINGS.items():
         for cell in cells:
             for size in sizes:
-                yield group, f"{cell}-{size}", with_cell(PRESETS[preset], cell=cell, hidden_size=size), seeds
+                config = with_cell(PRESETS[preset], cell=cell, hidden_size=size)
+                yield group, f"{cell}-{size}", config, range(first_seed, first_seed + seeds)
 
 
 def open_settings(seeds: int) -> Iterator[Setting]:
@@ -99,7 +101,7 @@ def open_settings(seeds: int) -> Iterator[Setting]:
                     for start in INITIALISATIONS:
                         config = with_cell(PRESETS["paper"], cell=cell, hidden_size=size, initialisation=start)
                         config = with_training(config, learning_rate=rate, batch_size=batch)
-                        yield "open", f"{cell}-{size}-lr{rate:g}-batch{batch}-{start}", config, seeds
+                        yield "open", f"{cell}-{size}-lr{rate:g}-batch{batch}-{start}", config, range(seeds)
 
 
 def ablation_settings(seeds: int) -> Iterator[Setting]:
@@ -109,7 +111,7 @@ def ablation_settings(seeds: int) -> Iterator[Setting]:
     choices |= {f"without-{left_out}": tuple(op for op in PAPER if op != left_out) for left_out in PAPER}
     choices |= {f"only-{added}": (*gated, added) for added in PAPER if added not in gated}
     for name, ops in choices.items():
-        yield "ablation", name, with_cell(PRESETS["paper"], cell="mufuru", hidden_size=8, ops=ops), seeds
+        yield "ablation", name, with_cell(PRESETS["paper"], cell="mufuru", hidden_size=8, ops=ops), range(seeds)
 
 
 def cost(config: LogicConfig) -> float:
@@ -144,7 +146,7 @@ EXPERIMENTS: dict[str, Experiment] = {"logic": Experiment(LogicGrid, _logic)}
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it."""
+    """What came of it: the records are those of the runs that were asked for."""
 
     outcome: Outcome
     records: list[Record]
@@ -164,15 +166,13 @@ def reproduce(
     """Make all runs that are missing, then the report of all that there are, and the records if asked for."""
     jobs = grid.jobs(output)
     outcome = sweep(jobs, workers=workers, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
-    records = [record_of(job) for job in jobs if RunFolder(job.folder).finished]
+    # earlier parts of the experiment in the same folder belong to the report too
+    records = read_records(output)
     if record is not None:
         save(records, record)
     files = EXPERIMENTS[name].build(records, output / "report") if records else []
-    return Reproduction(outcome, records, files)
-
-
-def record_of(job: Job) -> Record:
-    return replace(read_run(job.folder), group=job.name.partition("/")[0])
+    asked_for = {job.name.partition("/")[0] for job in jobs}
+    return Reproduction(outcome, [record for record in records if record.group in asked_for], files)
 
 
 def save(records: list[Record], folder: Path) -> None:

@@ -1,0 +1,60 @@
+"""Records are written and read without loss, however much they have in common."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mufuru.experiments.record import Record, RecordError, read_records, write_records
+
+
+def record(seed: int = 0, **changes: Any) -> Record:
+    config = {"cell": {"cell": "gru", "ops": ["keep", "max"]}, "seed": seed, "clip": None, **changes}
+    return Record("logic", config, {"commit": "abc", "dirty": False}, {"test": {"accuracy": seed / 7}}, group="sweep")
+
+
+def by_content(record: Record) -> str:
+    return json.dumps(vars(record), sort_keys=True)
+
+
+ODD = [
+    [record()],
+    [record(0), record(1)],
+    [record(0), record(1, clip=2.0)],
+    [record(0), record(1, cell={"cell": "lstm"})],
+    [record(0), record(1, younger=3)],
+    [record(0, younger={"a": 1}), record(1)],
+    [record(0, cell=None), record(1)],
+    [record(0), Record("lm", {}, {}, {"test": {}}, [{"update": 1}])],
+    [record(0), record(0)],
+]
+
+
+@pytest.mark.parametrize("records", ODD)
+def test_records_come_back_as_they_were(records: list[Record], tmp_path: Path) -> None:
+    write_records(tmp_path / "records.jsonl", records)
+    read = read_records(tmp_path / "records.jsonl")
+    assert sorted(read, key=by_content) == sorted(records, key=by_content)
+
+
+def test_the_order_does_not_matter(tmp_path: Path) -> None:
+    records = [record(seed) for seed in range(5)]
+    write_records(tmp_path / "one.jsonl", records)
+    write_records(tmp_path / "other.jsonl", reversed(records))
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
+
+
+def test_what_all_have_in_common_is_written_once(tmp_path: Path) -> None:
+    write_records(tmp_path / "records.jsonl", [record(seed) for seed in range(5)])
+    assert (tmp_path / "records.jsonl").read_text(encoding="utf-8").count("gru") == 1
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for text in ("", '{"update": 1}\n'):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(RecordError, match="no file of records"):
+            read_records(path)
