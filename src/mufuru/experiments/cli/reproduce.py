@@ -19,8 +19,12 @@ EXAMPLES = """\
   mufuru reproduce {name} --jobs 8
   mufuru reproduce {name} --part figures --cells mufuru gru --sizes 8 64 --seeds 5
 """
-MAIN = ("short", "sweep", "solved")
-"""The groups whose runs differ in cell, size and seed alone; the others are for the report."""
+MAIN = {
+    "short": "Trained on short formulae, tested on longer ones",
+    "sweep": "The paper's setting",
+    "solved": "One setting for every size",
+}
+"""The groups whose runs differ in cell, size and seed alone, and their titles; the others are for the report."""
 DESCRIPTION = """\
 Train all runs of an experiment on all cores, then write tables, figures and a report.
 What is finished is skipped: after Ctrl-C or worse the same command goes on."""
@@ -95,9 +99,9 @@ def parse_experiment(name: str, arguments: list[str]) -> tuple[Options, Any]:
 
 def show(made: Reproduction) -> None:
     """The main results, and where the rest is."""
-    for group in MAIN:
+    for group, title in MAIN.items():
         if records := [record for record in made.records if record.group == group]:
-            show_accuracy(group, records)
+            show_accuracy(title, records)
     if made.files:
         print("Written:", *made.files, sep="\n  ")
 

@@ -24,7 +24,7 @@ def _number(value: float | None) -> str:
 
 def show_accuracy(title: str, records: Sequence[Record]) -> None:
     """The test accuracy of each cell and size over the seeds."""
-    _show(title, ["cell", "units", "runs", "test accuracy (95 %)"], _accuracies(records))
+    _show(title, ["cell", "units", "runs", "test accuracy (95 % interval)"], _accuracies(records))
 
 
 def _accuracies(records: Sequence[Record]) -> Iterator[list[str]]:

@@ -28,6 +28,8 @@ def draw(records: Runs) -> Figure:
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.xaxis.set_minor_locator(NullLocator())
+        # half a doubling at either end, so that one size alone does not fill the axis
+        axes.set_xlim(min(sizes) / 2**0.5, max(sizes) * 2**0.5)
         axes.set_xlabel("hidden size")
         axes.set_ylabel("test accuracy")
         axes.set_ylim(min(0.45, *_all(records)) - 0.01, 1.015)
