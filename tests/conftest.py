@@ -6,11 +6,16 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from torch import nn
 
 from mufuru import MuFuRU, MuFuRUCell
+
+# no test asserts a time, and a busy machine must not either; the same examples every time
+hypothesis.settings.register_profile("mufuru", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("mufuru")
 
 
 @pytest.fixture(autouse=True)

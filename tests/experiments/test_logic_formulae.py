@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mufuru.experiments.tasks.draws import Draws
+from mufuru.experiments.draws import Draws
 from mufuru.experiments.tasks.logic.formulae import GATES, TOKENS, Formula, FormulaError, parse
 from mufuru.experiments.tasks.logic.sampling import Wanted, sample
 

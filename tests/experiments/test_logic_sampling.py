@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
+from mufuru.experiments.draws import Draws, permutation
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.draws import Draws, permutation
 from mufuru.experiments.tasks.logic.formulae import Formula
 from mufuru.experiments.tasks.logic.sampling import Wanted, sample_splits
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from mufuru.experiments.draws import Draws
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.draws import Draws
 from mufuru.experiments.tasks.logic.formulae import GATES, Formula
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import mufuru
+from mufuru.experiments.draws import permutation
 from mufuru.experiments.settings import choose
-from mufuru.experiments.tasks.draws import permutation
 from mufuru.experiments.tasks.logic.batches import Batch, encode
 from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS

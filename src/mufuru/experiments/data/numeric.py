@@ -1,0 +1,112 @@
+"""Sequences of numbers in the layout of the UCR archive: in each line a label, then the values of the steps.
+
+Tabs, commas or blanks separate them, whichever the first line has. Sequences may differ in length. A missing value is
+`NaN`, `?` or nothing; at the end of a line it means that the sequence is shorter, elsewhere it is refused, since what
+should stand there is not for a program to say. Values are taken as they are: nothing is scaled. A first line of names
+is passed over. A label that is a whole number is written as one: `1.0000000e+00` is `1`.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mufuru.experiments.data.columns import LABEL, is_number
+from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data.lines import read_lines
+
+MISSING = ("", "?", "nan")
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class Series(NamedTuple):
+    """A sequence of numbers and its label."""
+
+    line: int
+    label: str
+    values: Tensor
+    """(steps, 1): float32."""
+
+
+def looks_numeric(path: Path) -> bool:
+    """Whether the first lines of a file are of this layout: three fields or more, all but the first numbers."""
+    lines = [line for line, _ in zip(read_lines(path), range(2), strict=False) if line.strip()]
+    rows = [_fields(line, _separator(lines[0]))[1:] for line in lines]
+    # the first may have names; then the second decides
+    return bool(rows) and len(rows[-1]) > 1 and all(_is_value(field) for field in rows[-1])
+
+
+def read(path: Path) -> list[Series]:
+    """All sequences of a file."""
+    separator: str | None = None
+    found: list[Series] = []
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        separator = separator if found else _separator(line)
+        label, *fields = _fields(line, separator)
+        if not found and fields and not any(map(_is_value, fields)):
+            _check_names(path, number, [label, *fields])
+            continue
+        where = f"{path}, line {number}"
+        found.append(Series(number, _label(label, where), _values(fields, where)))
+    if not found:
+        raise DataError(f"{path} is empty: expected a label and the values of a sequence in each line")
+    return found
+
+
+def values(line: str) -> Tensor:
+    """(steps, 1): a sequence without a label."""
+    return _values(_fields(line, _separator(line)), "a sequence")
+
+
+def _separator(line: str) -> str | None:
+    return next((separator for separator in ("\t", ",") if separator in line), None)
+
+
+def _fields(line: str, separator: str | None) -> list[str]:
+    return [field.strip() for field in line.strip("\n").split(separator)] if separator else line.split()
+
+
+def _is_value(field: str) -> bool:
+    return field.casefold() in MISSING or is_number(field)
+
+
+def _label(field: str, where: str) -> str:
+    if field.casefold() in MISSING:
+        raise DataError(f"{where}: expected a label in the first place, got none")
+    return str(int(float(field))) if is_number(field) and float(field).is_integer() else field
+
+
+def _values(fields: list[str], where: str) -> Tensor:
+    while fields and fields[-1].casefold() in MISSING:
+        fields.pop()
+    if not fields:
+        raise DataError(f"{where}: expected the values of its steps, got none")
+    try:
+        found = list(map(float, fields))
+    except ValueError:
+        found = [math.nan]
+    # NaN is not below anything
+    if not all(abs(value) <= LARGEST for value in found):
+        place = next(place for place, field in enumerate(fields) if not _finite(field))
+        got = f"{fields[place]!r}" if fields[place] else "nothing"
+        raise DataError(f"{where}: expected a number for step {place + 1}, got {got}. Only the last values of a "
+                        "sequence may be missing")  # fmt: skip
+    return torch.from_numpy(np.array(found, np.float32)).unsqueeze(1)
+
+
+def _finite(field: str) -> bool:
+    return is_number(field) and abs(float(field)) <= LARGEST
+
+
+def _check_names(path: Path, number: int, names: list[str]) -> None:
+    """Refuse a header that says that the label is elsewhere."""
+    label = next((name for name in names[1:] if name.casefold() in LABEL), None)
+    if label is not None:
+        raise DataError(f"{path}, line {number}: the column {label!r} should be the first: a label, then the values")

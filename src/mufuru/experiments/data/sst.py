@@ -1,0 +1,206 @@
+"""The Stanford Sentiment Treebank: sentences of film reviews as trees whose every phrase has a label.
+
+It states no licence and is customarily used for research; it is not part of this project. It is read from a folder of
+yours, or downloaded and kept in the data folder. A treebank of one's own in the same format is read too.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from mufuru.experiments.data import trees, zips
+from mufuru.experiments.data.cache import data_folder
+from mufuru.experiments.data.download import Remote, mismatch
+from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data.examples import Examples, Labelled
+from mufuru.experiments.data.kept import kept
+from mufuru.experiments.data.lines import decoded
+from mufuru.experiments.data.progress import Progress
+from mufuru.experiments.data.trees import Tree
+from mufuru.experiments.settings import SettingError
+
+FILES = ("train.txt", "dev.txt", "test.txt")
+INSIDE = "trees"
+"""The folder of the files in the archive."""
+NEUTRAL = 2
+LABELS = {
+    2: ("negative", "positive"),
+    5: ("very negative", "negative", "neutral", "positive", "very positive"),
+}
+"""The labels by the number of classes. Of two, neutral phrases are left out, and "very" makes no difference."""
+LARGEST = 1 << 30
+"""Bytes of a file in an archive of one's own; more would not be a treebank but an accident."""
+
+
+@dataclass(frozen=True)
+class Treebank:
+    """The sentences of training, validation and test."""
+
+    train: list[Tree]
+    valid: list[Tree]
+    test: list[Tree]
+    name: str
+    """What people call it."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the literature knows a treebank by; threes are of training, validation and test."""
+
+    sentences: tuple[int, int, int]
+    polar: tuple[int, int, int]
+    """Sentences that are not neutral."""
+    phrases: int
+    """Of training, not neutral, each as often as it occurs."""
+    distinct: int
+    """Of training, not neutral, each once."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Where the treebank is, and what it has to be."""
+
+    archive: Remote
+    checksums: tuple[str, str, str]
+    """Of `FILES`."""
+    counts: Counts
+
+
+SST = Release(
+    Remote(
+        "trainDevTestTrees_PTB.zip",
+        "sha256:5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+        ("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",),
+        789_539,
+    ),
+    (
+        "sha256:e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+        "sha256:0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+        "sha256:6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
+    ),
+    Counts((8_544, 1_101, 2_210), (6_920, 872, 1_821), 98_794, 77_616),
+)
+
+
+def load(
+    folder: Path | None = None, *, download: bool = True, progress: Progress | None = None, release: Release = SST
+) -> Treebank:
+    """The treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
+
+    The folder has the archive or the files `FILES`, in itself, in its folder `sst` or in `trees`. Every file is checked
+    by its sha256, and sentences and phrases are counted.
+    """
+    if folder is not None:
+        files = _given(Path(folder), release.archive.name, "Leave the folder out to have them downloaded")
+    else:
+        files = _from_zip(kept(release.archive, data_folder() / "sst", download, progress))
+    for (path, data), checksum in zip(files, release.checksums, strict=True):
+        if wrong := mismatch(data, checksum):
+            raise DataError(f"{path} is not that file of the Stanford Sentiment Treebank: {wrong}. Leave the folder "
+                            "out to have the right one downloaded, or read it as a treebank of your own")  # fmt: skip
+    treebank = _parsed(files, "Stanford Sentiment Treebank")
+    if (found := count(treebank)) != release.counts:
+        raise DataError(f"the Stanford Sentiment Treebank was read as {found}, expected {release.counts}: "
+                        "please report this")  # fmt: skip
+    return treebank
+
+
+def load_own(folder: Path) -> Treebank:
+    """A treebank of one's own: `FILES`, or a zip archive with them in its folder `trees`; nothing else is checked."""
+    return _parsed(_given(Path(folder), None, "Name your files so"), Path(folder).name)
+
+
+def count(treebank: Treebank) -> Counts:
+    """Sentences and phrases, to compare with what is known."""
+    parts = treebank.train, treebank.valid, treebank.test
+    phrases = [phrase for tree in treebank.train for phrase, label in _phrases(tree) if label != NEUTRAL]
+    train, valid, test = (len(part) for part in parts)
+    polar, polar_valid, polar_test = (sum(tree.label != NEUTRAL for tree in part) for part in parts)
+    return Counts((train, valid, test), (polar, polar_valid, polar_test), len(phrases), len(set(phrases)))
+
+
+def examples(
+    treebank: Treebank,
+    classes: Literal[2, 5] = 2,
+    phrases: bool = True,
+    *,
+    distinct: bool = False,
+    lower: bool = True,
+) -> Labelled:
+    """Labelled texts: for training all phrases of all trees, or whole sentences only, otherwise sentences.
+
+    A phrase is as often there as it occurs, in the order of the treebank, every one after those that it is made of;
+    with `distinct` once for each class it is labelled with, where two that differ in upper and lower case are two.
+    `lower` makes words lower-case: GloVe's 6B vectors know no others, those of 840B do.
+    """
+    if classes not in LABELS:
+        raise SettingError(f"classes should be 2 or 5, got {classes}")
+    found = [_phrases(tree) if phrases else [(tuple(tree.words()), tree.label)] for tree in treebank.train]
+    pairs = _classed([pair for part in found for pair in part], classes)
+    train = _examples(list(dict.fromkeys(pairs)) if distinct else pairs, lower)
+    valid, test = (
+        _examples(_classed([(tuple(tree.words()), tree.label) for tree in part], classes), lower)
+        for part in (treebank.valid, treebank.test)
+    )
+    what = f"{'distinct ' if distinct else ''}{'phrases' if phrases else 'sentences'}"
+    description = (
+        f"{treebank.name}, {classes} classes: {len(train):,} {what} to train on, {len(valid):,} sentences for "
+        f"validation and {len(test):,} for the test{', in lower case' if lower else ''}"
+    )
+    return Labelled("text", LABELS[classes], train, valid, test, description)
+
+
+Pair = tuple[tuple[str, ...], int]
+"""The words of a phrase and its label, or the number of its class."""
+
+
+def _phrases(tree: Tree) -> list[Pair]:
+    words = tuple(tree.words())
+    return [(words[start:end], node.label) for node, start, end in tree.spans()]
+
+
+def _classed(pairs: Sequence[Pair], classes: int) -> list[Pair]:
+    if classes == 5:
+        return list(pairs)
+    return [(words, int(label > NEUTRAL)) for words, label in pairs if label != NEUTRAL]
+
+
+def _examples(pairs: Sequence[Pair], lower: bool) -> Examples:
+    tokens = [[word.lower() for word in words] if lower else list(words) for words, _ in pairs]
+    return Examples(torch.tensor([label for _, label in pairs], dtype=torch.int64), tokens)
+
+
+def _parsed(files: Sequence[tuple[Path, bytes]], name: str) -> Treebank:
+    train, valid, test = (trees.from_lines(decoded(io.BytesIO(data), path), str(path)) for path, data in files)
+    return Treebank(train, valid, test, name)
+
+
+def _given(folder: Path, archive: str | None, advice: str) -> list[tuple[Path, bytes]]:
+    """The files in a user's folder; of an archive, the one of this name or, without a name, the only one there is."""
+    if folder.is_file():
+        return _from_zip(folder)
+    wanted = f"expected {', '.join(FILES)} or {archive or 'a zip archive with them'} there. {advice}"
+    if not folder.is_dir():
+        raise DataError(f"{folder}: there is no such folder, {wanted}")
+    for place in (folder, folder / "sst", folder / INSIDE):
+        there = [name for name in FILES if (place / name).is_file()]
+        if len(there) == len(FILES):
+            return [(place / name, (place / name).read_bytes()) for name in FILES]
+        zipped = sorted(place.glob(archive or "*.zip"))
+        if len(zipped) == 1:
+            return _from_zip(zipped[0])
+        if there or zipped:
+            raise DataError(f"{place} has {', '.join(there + [path.name for path in zipped])}: {wanted}")
+    raise DataError(f"{folder} has no {FILES[0]}: {wanted}")
+
+
+def _from_zip(archive: Path) -> list[tuple[Path, bytes]]:
+    inside = [f"{INSIDE}/{name}" for name in FILES]
+    contents = zips.read_members(archive, inside, LARGEST)
+    return [(archive / name, contents[name]) for name in inside]

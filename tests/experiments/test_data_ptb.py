@@ -1,0 +1,207 @@
+"""The Penn Treebank's way into the program, with a treebank of a few words and a server on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from file_server import FileServer, file_server
+
+from mufuru.experiments.data import download, ptb
+from mufuru.experiments.data.archives import read_members
+from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.download import DownloadError, Remote
+from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data.progress import Progress
+from mufuru.experiments.data.ptb import Release
+
+FILES = {
+    "ptb.train.txt": b" the cat <unk> \n the N <unk> sat \n",
+    "ptb.valid.txt": b" the N sat \n",
+    "ptb.test.txt": b" cat <unk> \n N \n",
+}
+INSIDE = "simple-examples/data"
+
+
+def tgz(members: Mapping[str, bytes | None]) -> bytes:
+    """An archive; None makes a link out of it, as an attacker would."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            if data is None:
+                member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            else:
+                member.size = len(data)
+            tar.addfile(member, io.BytesIO(data or b""))
+    return stream.getvalue()
+
+
+ARCHIVE = tgz(
+    {"../../evil.txt": b"evil", "./simple-examples/README": b"read me"}
+    | {f"./{INSIDE}/{name}": data for name, data in FILES.items()}
+)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServer]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("MUFURU_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(download, "PAUSE", 0.0)
+    with file_server() as server:
+        yield server
+
+
+def release(server: FileServer, archive: bytes = ARCHIVE) -> Release:
+    """The small treebank on the server."""
+    train, valid, test = (
+        Remote(name, f"sha256:{hashlib.sha256(data).hexdigest()}", (server.serve(name, data),), len(data))
+        for name, data in FILES.items()
+    )
+    whole = Remote("all.tgz", f"md5:{hashlib.md5(archive).hexdigest()}", (server.serve("all.tgz", archive),))
+    return Release((train, valid, test), tokens=(9, 4, 5), words=6, archive=whole, inside=INSIDE)
+
+
+def put(folder: Path, **changes: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in FILES.items():
+        (folder / name).write_bytes(changes.get(name.split(".")[1], data))
+    return folder
+
+
+def assert_small(corpus: Corpus) -> None:
+    """Every number as it follows from the files by hand."""
+    assert corpus.vocabulary.words == ("the", "<unk>", "<eos>", "cat", "N", "sat")
+    assert corpus.train.tolist() == [0, 3, 1, 2, 0, 4, 1, 5, 2]
+    assert corpus.valid.tolist() == [0, 4, 5, 2]
+    assert corpus.test.tolist() == [3, 1, 2, 4, 2]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def test_downloaded_once_and_kept(server: FileServer, tmp_path: Path) -> None:
+    wanted = release(server)
+    assert_small(ptb.load(progress=Progress(), release=wanted))
+    assert [name for name, _ in server.asked] == list(FILES)
+    assert names(tmp_path / "data" / "ptb") == sorted(FILES)
+    assert_small(ptb.load(download=False, release=wanted))
+    assert len(server.asked) == 3
+
+
+def test_progress_is_shown_unless_told_otherwise(server: FileServer, capsys: pytest.CaptureFixture[str]) -> None:
+    ptb.load(release=release(server))
+    assert "downloading ptb.train.txt" in capsys.readouterr().err
+
+
+def test_the_second_source(server: FileServer, tmp_path: Path) -> None:
+    """Nothing but the three files comes out of the archive, and the archive itself does not stay."""
+    wanted = release(server)
+    server.files["ptb.valid.txt"].cuts = [5, 0, 0, 0]
+    assert_small(ptb.load(progress=Progress(), release=wanted))
+    assert names(tmp_path / "data" / "ptb") == sorted(FILES)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_both_sources_fail(server: FileServer, tmp_path: Path) -> None:
+    wanted = release(server)
+    server.files.clear()
+    with pytest.raises(DownloadError) as caught:
+        ptb.load(progress=Progress(), release=wanted)
+    message = str(caught.value)
+    assert message.startswith("cannot download the Penn Treebank: ")
+    for file in wanted.files:
+        assert f"{file.name} ({file.checksum.replace(':', ' ')})" in message
+    for address in (*wanted.files[0].addresses, *wanted.archive.addresses):
+        assert f"{address}: HTTP 404 Not Found" in message
+    assert f"into {tmp_path / 'data' / 'ptb'} by hand" in message
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({}, r"has no simple-examples/data/ptb.test.txt and no .*: it is not the archive that was expected"),
+        ({f"{INSIDE}/ptb.train.txt": b"short"}, "is a file of 5 bytes, expected a file of 34 bytes"),
+        ({f"{INSIDE}/ptb.train.txt": None}, "ptb.train.txt in .* is not a file"),
+        (
+            {f"{INSIDE}/{name}": bytes(len(data)) for name, data in FILES.items()},
+            "is not that file of the Penn Treebank: its sha256 is",
+        ),
+    ],
+    ids=["missing", "short", "link", "other bytes"],
+)
+def test_another_archive(server: FileServer, tmp_path: Path, members: dict[str, bytes | None], message: str) -> None:
+    wanted = release(server, tgz(members))
+    server.files["ptb.train.txt"].status = [404]
+    with pytest.raises(DataError, match=message):
+        ptb.load(progress=Progress(), release=wanted)
+    assert names(tmp_path / "data" / "ptb") == ["all.tgz"]
+
+
+@pytest.mark.parametrize("data", [b"no archive", ARCHIVE[:100], b""])
+def test_no_archive_at_all(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "all.tgz").write_bytes(data)
+    with pytest.raises(DataError, match=r"all.tgz cannot be read as a tar archive"):
+        read_members(tmp_path / "all.tgz", {"a": 1})
+
+
+def test_downloading_turned_off(server: FileServer, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"ptb.train.txt is not there or damaged, and downloading is turned off"):
+        ptb.load(download=False, release=release(server))
+    put(tmp_path / "data" / "ptb", valid=b"damaged")
+    with pytest.raises(DataError, match=r"ptb.valid.txt is not there or damaged, and downloading is turned off"):
+        ptb.load(download=False, release=release(server))
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("inner", ["", "ptb"])
+def test_a_folder_of_the_user(server: FileServer, tmp_path: Path, inner: str) -> None:
+    put(tmp_path / "mine" / inner)
+    assert_small(ptb.load(tmp_path / "mine", release=release(server)))
+    assert server.asked == []
+
+
+def test_another_file_in_the_folder(server: FileServer, tmp_path: Path) -> None:
+    """It is neither used nor touched."""
+    folder = put(tmp_path / "mine", test=b" mine \n")
+    found, expected = (hashlib.sha256(data).hexdigest() for data in (b" mine \n", FILES["ptb.test.txt"]))
+    message = f"ptb.test.txt is not that file .*: its sha256 is {found}, expected {expected}. .* with --text"
+    with pytest.raises(DataError, match=message):
+        ptb.load(folder, release=release(server))
+    assert (folder / "ptb.test.txt").read_bytes() == b" mine \n"
+
+
+def test_a_folder_without_the_files(server: FileServer, tmp_path: Path) -> None:
+    wanted = "expected ptb.train.txt, ptb.valid.txt, ptb.test.txt there. Leave the folder out"
+    with pytest.raises(DataError, match=f"has no ptb.train.txt: {wanted}"):
+        ptb.load(tmp_path, release=release(server))
+    with pytest.raises(DataError, match=f"none: there is no such folder, {wanted}"):
+        ptb.load(tmp_path / "none", release=release(server))
+    (put(tmp_path) / "ptb.valid.txt").unlink()
+    with pytest.raises(DataError, match=f"has no ptb.valid.txt: {wanted}"):
+        ptb.load(tmp_path, release=release(server))
+
+
+@pytest.mark.parametrize("change", [{"tokens": (9, 4, 6)}, {"words": 7}])
+def test_the_numbers_are_counted(server: FileServer, tmp_path: Path, change: dict[str, Any]) -> None:
+    wanted = dataclasses.replace(release(server), **change)
+    with pytest.raises(DataError, match=r"was read as \(9, 4, 5, 6\) tokens .* expected \("):
+        ptb.load(put(tmp_path), release=wanted)
+
+
+def test_the_real_release() -> None:
+    """What the literature knows of the treebank; that the sums are right shows wherever it is loaded."""
+    assert ptb.PTB.tokens == (929_589, 73_760, 82_430)
+    assert ptb.PTB.words == 10_000
+    assert [file.name for file in ptb.PTB.files] == list(FILES)
+    for file in (*ptb.PTB.files, ptb.PTB.archive):
+        kind, _, digest = file.checksum.partition(":")
+        assert len(digest) == 2 * hashlib.new(kind).digest_size
+        assert all(address.startswith("http") for address in file.addresses)
