@@ -24,6 +24,7 @@ NEVER = 1e9
 """Seconds between checkpoints that no run lives to see."""
 UPDATES = 3 * toy.BATCHES
 CONFIG = toy.toy()
+AVERAGED = toy.toy(average=0.9, select="last")
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +50,16 @@ def undisturbed(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    start: Any, folder: Path, resume: bool, seconds: float = NEVER, at: int | None = None, file: int | None = None
+    start: Any,
+    folder: Path,
+    resume: bool,
+    seconds: float = NEVER,
+    at: int | None = None,
+    file: int | None = None,
+    config: toy.ToyConfig = CONFIG,
 ) -> bool:
     """Whether a run came to its end; otherwise it was killed."""
-    process = start(toy.run_in_child, folder, CONFIG, resume, seconds, at, file)
+    process = start(toy.run_in_child, folder, config, resume, seconds, at, file)
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
     return bool(process.exitcode == 0)
@@ -67,6 +74,14 @@ def test_killed_in_a_chosen_update(start: Any, undisturbed: Path, tmp_path: Path
     assert RunFolder(folder).last.exists() == (seconds == 0 and at > 1)
     assert run(start, folder, resume=True)
     assert_same_run(folder, undisturbed)
+
+
+def test_killed_while_averaging(start: Any, tmp_path: Path) -> None:
+    """The average of the weights is part of a checkpoint."""
+    assert run(start, tmp_path / "alone", resume=False, config=AVERAGED)
+    assert not run(start, tmp_path / "run", resume=False, seconds=0, at=8, config=AVERAGED)
+    assert run(start, tmp_path / "run", resume=True, config=AVERAGED)
+    assert_same_run(tmp_path / "run", tmp_path / "alone")
 
 
 def test_killed_again_and_again(start: Any, undisturbed: Path, tmp_path: Path) -> None:

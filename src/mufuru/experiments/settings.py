@@ -50,10 +50,13 @@ class Training:
     """Which weights are tested: those of the best validation metric, or the last."""
     patience: int | None = None
     """Stop after this many looks at the validation data without a better metric; None to go on to the end."""
+    average: float | None = None
+    """Decay of the average of the weights, such as 0.999; the averaged weights are looked at, kept as best and tested;
+    None for no averaging."""
 
     def __post_init__(self) -> None:
         check_positive(self, "epochs", "batch_size", "learning_rate", "clip", "evaluate_every", "patience")
-        check_fraction(self, "beta1", "beta2", "decay")
+        check_fraction(self, "beta1", "beta2", "decay", "average")
         if self.warmup < 0 or not 0 <= self.weight_decay < math.inf:
             raise SettingError(f"warmup and weight_decay cannot be negative, got {self.warmup} and {self.weight_decay}")
 
@@ -67,10 +70,10 @@ def check_positive(settings: Any, *names: str) -> None:
 
 
 def check_fraction(settings: Any, *names: str) -> None:
-    """Refuse a number outside of [0, 1)."""
+    """Refuse a number outside of [0, 1); None passes."""
     for name in names:
         value = getattr(settings, name)
-        if not 0 <= value < 1:
+        if value is not None and not 0 <= value < 1:
             raise SettingError(f"{name} should be at least 0 and below 1, got {value}")
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import mufuru
 from mufuru.experiments.cli.usage import UsageError, nearest
+from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError
@@ -19,6 +20,9 @@ from mufuru.experiments.settings import SettingError
 COMMANDS = {
     "train": "train a model, or go on with a run that was stopped",
     "evaluate": "metrics of a trained model",
+    "predict": "labels of sequences, from a trained classifier",
+    "generate": "text from a trained language model",
+    "score": "how well a trained language model predicts a text",
     "report": "finished runs as one HTML page",
     "reproduce": "an experiment of the paper: all runs, tables and figures",
     "doctor": "what is installed, which kernel is live and why",
@@ -41,6 +45,11 @@ examples:
   mufuru doctor
   mufuru train logic --preset short --output runs/first
   mufuru evaluate runs/first
+  mufuru train lm --preset short --text book.txt --output runs/book
+  mufuru generate runs/book --prompt "once upon"
+  mufuru score runs/book other.txt
+  mufuru train classify --data reviews.csv --output runs/reviews
+  mufuru predict runs/reviews new.txt
   mufuru report runs/first -o report.html
   mufuru reproduce logic --short
 """
@@ -66,7 +75,7 @@ def run(arguments: Arguments) -> int:
         return _say(error, 130)
     except UsageError as error:
         return _say(error, 2)
-    except (SettingError, RunError, RecordError) as error:
+    except (DataError, SettingError, RunError, RecordError) as error:
         return _say(error, 1)
     except OSError as error:
         return _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error, 1)

@@ -69,13 +69,33 @@ def read_config(folder: Path) -> tuple[str, Any]:
 def load_run(folder: Path, which: Which = "selected") -> tuple[Task, nn.Module]:
     """The task and the trained model of a run: its selected weights, or those with the best metric, or the last."""
     kind, config = read_config(folder)
-    files = RunFolder(folder)
-    selected = config.training.select if which == "selected" else which
-    found = checkpoint.load(files.best if selected == "best" else files.last)
+    weights = read_weights(folder, config.training.select if which == "selected" else which)
     with randomness.undisturbed():
         task, model = make(kind, config)
-    load_weights(model, found.tensors if selected == "best" else found.part("model"), folder)
+    load_weights(model, weights, folder)
     return task, model.eval()
+
+
+def load_model(folder: Path, which: Which = "selected") -> nn.Module:
+    """The trained model of a run alone; where its task can, without the data that it was trained on."""
+    kind, config = read_config(folder)
+    restore = tasks.KINDS[kind].restore
+    if restore is None:
+        return load_run(folder, which)[1]
+    weights = read_weights(folder, config.training.select if which == "selected" else which)
+    with randomness.undisturbed():
+        model = restore(config, weights)
+    load_weights(model, weights, folder)
+    return model.eval()
+
+
+def read_weights(folder: Path, which: Literal["best", "last"]) -> dict[str, Tensor]:
+    """The weights that a run keeps; the last ones as they are tested, averaged where the run averages."""
+    files = RunFolder(folder)
+    if which == "best":
+        return checkpoint.load(files.best).tensors
+    last = checkpoint.load(files.last)
+    return last.part("average") or last.part("model")
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
@@ -83,4 +103,6 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise RunError(f"the weights in {folder} are not those of the model in its config.json: {error}") from None
+        # torch's message has several lines
+        reason = " ".join(str(error).split())
+        raise RunError(f"the weights in {folder} are not those of the model in its config.json: {reason}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from mufuru.experiments.engine import randomness
+from mufuru.experiments.engine.average import Average
 from mufuru.experiments.engine.checkpoint import Checkpoint, pack, unpack
 from mufuru.experiments.engine.errors import Interrupted, RunError, not_finite, resume_command
 from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make
@@ -51,6 +52,11 @@ def fit(
         if resume:
             store.note_environment()
         task, model = make(kind, config)
+        if not resume:
+            # only now: settings whose data cannot be had leave nothing behind
+            store.begin()
+        if description := getattr(task, "description", ""):
+            watchers[0].tell(description)
         run = Fit(task, model, config.training, store, watchers, checkpoint_seconds)
         run.restore(store.latest())
         with watching(run, f"{kind} in {folder}"), run.stop:
@@ -74,6 +80,7 @@ class Fit:
             weight_decay=training.weight_decay,
             fused=True,
         )
+        self.average = None if training.average is None else Average(model, training.average)
         self.total = training.epochs * len(task.batches("train", 0))
         if not self.total:
             raise RunError("the train data is empty: there is nothing to learn from")
@@ -115,6 +122,8 @@ class Fit:
         loss.backward()
         self.clip()
         self.optimizer.step()
+        if self.average:
+            self.average.update(self.status.update)
         self.state = step.state
         self.status.totals.add(step)
         return value
@@ -139,7 +148,8 @@ class Fit:
         every = self.training.evaluate_every
         end = last and status.epoch + 1 == self.training.epochs
         if end or (last if every is None else status.update % every == 0):
-            self.look()
+            with self.averaged():
+                self.look()
         status.batch += 1
         if last:
             status.epoch, status.batch, self.state = status.epoch + 1, 0, None
@@ -148,6 +158,10 @@ class Fit:
             self.interrupt()
         if time.monotonic() - self.saved >= self.checkpoint_seconds:
             self.save()
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Within this context the model has its averaged weights, if there are any."""
+        return self.average.in_place() if self.average else nullcontext()
 
     def look(self) -> None:
         """Measure on the validation data, write it down, keep the weights if they are the best."""
@@ -179,6 +193,8 @@ class Fit:
         self.status.seconds = now - self.started
         drawn = randomness.capture()
         tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        if self.average:
+            tensors |= {f"average/{name}": tensor for name, tensor in self.average.state().items()}
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.tensors.items()}
         values = {
             "status": asdict(self.status),
@@ -196,6 +212,8 @@ class Fit:
             self.status = Status.from_values(values["status"])
             self.state = unpack(values["state"], tensors)
             load_weights(self.model, latest.part("model"), self.store.files.path)
+            if self.average:
+                self.average.restore(latest.part("average"))
             optimizer = unpack(values["optimizer"], tensors)
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": optimizer})
             randomness.restore(randomness.Randomness(latest.part("random"), values["random"]))
@@ -208,6 +226,8 @@ class Fit:
         status, seconds = self.status, time.monotonic() - self.started
         if self.training.select == "best":
             load_weights(self.model, self.best_weights(), self.store.files.path)
+        elif self.average:
+            load_weights(self.model, self.average.state(), self.store.files.path)
         result: dict[str, Any] = {
             "updates": status.update,
             "epochs": status.epoch + (status.batch > 0),

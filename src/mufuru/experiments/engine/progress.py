@@ -15,6 +15,9 @@ from rich.progress import Progress as RichProgress
 class Progress:
     """Says nothing; the others say more. `step` comes after every update and must cost next to nothing."""
 
+    def tell(self, text: str) -> None:
+        """What a task has to say of its data, before the run begins."""
+
     def start(self, title: str, total: int, done: int, metric: str) -> None:
         """A run begins, or goes on after `done` of `total` updates; `metric` is the one that selects."""
 
@@ -52,6 +55,9 @@ class Lines(Progress):
         self._due = 0.0
         self._held: str | None = None
 
+    def tell(self, text: str) -> None:
+        self._print(text)
+
     def start(self, title: str, total: int, done: int, metric: str) -> None:
         self.total, self.metric, self.speed = total, metric, Speed(total, done)
         self._print(f"{title}: {total} updates" + (f", {done} of them done" if done else ""))
@@ -87,6 +93,9 @@ class Bar(Progress):
         self.every = every
         self._due = 0.0
         self._metric = ""
+
+    def tell(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)
 
     def start(self, title: str, total: int, done: int, metric: str) -> None:
         columns = (

@@ -34,7 +34,7 @@ def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[S
     with _locked(path):
         store = Store(path, document)
         store.tidy()
-        store.check() if resume else store.begin()
+        store.check() if resume else store.check_free()
         yield store
 
 
@@ -45,8 +45,8 @@ class Store:
         self.files = RunFolder(path)
         self.document: dict[str, Any] = json.loads(json.dumps(document))
 
-    def begin(self) -> None:
-        """Lay out a new run. The config comes last: where it is, there is a run."""
+    def check_free(self) -> None:
+        """Make sure that a new run would take nobody's place."""
         path = self.files.path
         if self.files.finished:
             raise RunError(f"{path} holds a finished run: choose another folder")
@@ -54,6 +54,9 @@ class Store:
             raise RunError(f"{path} holds a run already: go on with {resume_command(path)}, or choose another folder")
         if any(file.exists() for file in (self.files.metrics, self.files.best, self.files.last, self.files.previous)):
             raise RunError(f"{path} holds files of a run without its config.json: choose another folder")
+
+    def begin(self) -> None:
+        """Lay out a new run. The config comes last: where it is, there is a run."""
         self._write(self.files.environment, environment())
         self._write(self.files.config, self.document)
 

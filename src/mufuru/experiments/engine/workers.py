@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.engine.fit import fit
 from mufuru.experiments.engine.progress import Progress
@@ -152,7 +153,7 @@ def work(job: Job, connection: Connection, checkpoint_seconds: float) -> Message
         fit(job.kind, job.config, job.folder, resume=resume, progress=progress, checkpoint_seconds=checkpoint_seconds)
     except Interrupted:
         return Message("interrupted")
-    except (RunError, SettingError, OSError) as error:
+    except (DataError, RunError, SettingError, OSError) as error:
         return Message("failed", str(error))
     except Exception:
         return Message("failed", f"this is a bug\n{traceback.format_exc()}")

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mufuru.experiments.tasks import logic
+from torch import Tensor, nn
+
+from mufuru.experiments.tasks import classify, lm, logic
 from mufuru.experiments.tasks.task import Task
 
 
@@ -17,8 +19,13 @@ class Kind:
     config: type[Any]
     make: Callable[[Any], Task]
     presets: Mapping[str, Any]
+    restore: Callable[[Any, Mapping[str, Tensor]], nn.Module] | None = None
+    """From a config and weights to the model that they fit, without the task and its data; None where that is not
+    possible."""
 
 
 KINDS: dict[str, Kind] = {
     "logic": Kind(logic.LogicConfig, logic.LogicTask, logic.PRESETS),
+    "lm": Kind(lm.LMConfig, lm.LMTask, lm.PRESETS, lm.restore),
+    "classify": Kind(classify.ClassifyConfig, classify.ClassifyTask, classify.PRESETS, classify.restore),
 }

@@ -61,7 +61,10 @@ class Totals:
 
 
 class Task(Protocol):
-    """One experiment: made from its settings alone, so that the same settings give the same data in the same order."""
+    """One experiment: made from its settings alone, so that the same settings give the same data in the same order.
+
+    It may have a `description`, a sentence about its data that is told to the user when a run begins.
+    """
 
     config: Any
     metric: str

@@ -1,0 +1,106 @@
+"""`mufuru generate`: text from a trained language model, as it comes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
+from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.data.text import cut
+from mufuru.experiments.data.vocabulary import END
+from mufuru.experiments.settings import SettingError
+from mufuru.experiments.tasks.lm import sampling
+from mufuru.experiments.tasks.lm.sampling import Taste
+from mufuru.experiments.tasks.lm.task import first_token
+
+EXAMPLES = """\
+  mufuru generate runs/lm
+  mufuru generate runs/lm --prompt "the company said" --length 50 --temperature 0.8 --top-k 40 --seed 3
+"""
+
+
+@dataclass(frozen=True)
+class Generate:
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of a run of `mufuru train lm`."""
+    prompt: str = ""
+    """Text to go on from; without one the model begins a line."""
+    length: int = 100
+    """Tokens to generate."""
+    temperature: float = 1.0
+    """Below 1 the likely becomes likelier; 0 takes the likeliest token."""
+    top_k: int | None = None
+    """Draw among so many of the likeliest tokens; None for all."""
+    seed: int = 0
+    """The same seed gives the same text."""
+    allow_unknown: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Let the model say <unk> where it means a word that it does not know."""
+
+
+def run(arguments: list[str]) -> int:
+    description = "Let a trained language model write: the prompt, and what it makes of it."
+    chosen = parse(Generate, arguments, prog="mufuru generate", description=description, examples=EXAMPLES)
+    if chosen.length < 1:
+        raise UsageError(f"--length should be at least 1, got {chosen.length}. See mufuru generate --help")
+    try:
+        taste = Taste(chosen.temperature, chosen.top_k)
+    except SettingError as error:
+        raise UsageError(f"{error}. See mufuru generate --help") from None
+    torch.set_num_threads(1)
+    loaded = load_language_model(chosen.run)
+    write(loaded, chosen, taste)
+    return 0
+
+
+def write(loaded: LoadedModel, chosen: Generate, taste: Taste) -> None:
+    """Print the prompt as the model reads it, then every token as soon as it is there."""
+    vocabulary = loaded.vocabulary
+    words = prompt_words(chosen.prompt, loaded)
+    tell_unknown(words, loaded)
+    printer = Printer(" " if loaded.level == "word" else "")
+    numbers = vocabulary.encode(words)
+    for word in vocabulary.decode(numbers):
+        printer.print(word)
+    start = torch.cat((torch.tensor([first_token(vocabulary)]), numbers))
+    unknown = vocabulary.unknown_index
+    forbidden = [] if unknown is None or chosen.allow_unknown else [unknown]
+    for token in islice(sampling.tokens(loaded.model, start, taste, chosen.seed, forbidden), chosen.length):
+        printer.print(vocabulary.words[token])
+    printer.end()
+
+
+def prompt_words(prompt: str, loaded: LoadedModel) -> list[str]:
+    """The tokens of the prompt; its last line is not at its end yet, unless it says so."""
+    words = list(cut(prompt.splitlines(keepends=True), loaded.level))
+    return words[:-1] if words and loaded.level == "word" and not prompt.endswith("\n") else words
+
+
+def tell_unknown(words: list[str], loaded: LoadedModel) -> None:
+    """Say which words of the prompt the model does not know."""
+    if missing := list(dict.fromkeys(word for word in words if word not in loaded.vocabulary)):
+        names = ", ".join(map(repr, missing))
+        print(f"mufuru: not in the model's vocabulary, read as {loaded.vocabulary.unknown}: {names}", file=sys.stderr)
+
+
+class Printer:
+    """Tokens as text: blanks between words, none between characters, and a new line for `<eos>`."""
+
+    def __init__(self, blank: str) -> None:
+        self.blank = blank
+        self.line = ""
+
+    def print(self, word: str) -> None:
+        piece = "\n" if word == END else f"{self.blank if self.line else ''}{word}"
+        self.line = "" if piece.endswith("\n") else piece
+        print(piece, end="", flush=True)
+
+    def end(self) -> None:
+        if self.line:
+            print()

@@ -1,0 +1,110 @@
+"""`mufuru score`: how well a trained language model predicts a text, token by token."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import tyro
+
+from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
+from mufuru.experiments.cli.usage import parse
+from mufuru.experiments.data import text
+from mufuru.experiments.tasks.lm.batches import cut
+from mufuru.experiments.tasks.lm.task import first_token, perplexity
+
+EXAMPLES = """\
+  mufuru score runs/lm article.txt
+  mufuru score runs/lm article.txt --summary
+  mufuru score runs/lm article.txt --json > scores.json
+"""
+WINDOW = 512
+"""Tokens read at a time; no score depends on it."""
+
+
+@dataclass(frozen=True)
+class Score:
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of a run of `mufuru train lm`."""
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """Text to score, UTF-8."""
+    summary: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Only the perplexity of the whole text, not every token."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print JSON."""
+    threads: int = 1
+    """Threads to compute with."""
+
+
+class Scored(NamedTuple):
+    """A token of the text, and the logarithm of its probability."""
+
+    token: str
+    log_probability: float
+
+
+def run(arguments: list[str]) -> int:
+    description = """\
+Score a text: a line for each token with the natural logarithm of the probability that the model gave it, between tabs;
+then, on stderr, the perplexity. A token that the model does not know is scored as <unk>."""
+    chosen = parse(Score, arguments, prog="mufuru score", description=description, examples=EXAMPLES)
+    torch.set_num_threads(max(1, chosen.threads))
+    loaded = load_language_model(chosen.run)
+    words = list(text.tokens(chosen.file, loaded.level))
+    found = scores(loaded, words)
+    if chosen.json or chosen.summary:
+        rows = list(found)
+        show(summarise(loaded, rows), [] if chosen.summary else rows, chosen.json)
+        return 0
+    print("token\tlog_probability")
+    rows = []
+    for row in found:
+        rows.append(row)
+        print(f"{escape(row.token)}\t{row.log_probability:.6f}")
+    print(sentence(summarise(loaded, rows)), file=sys.stderr)
+    return 0
+
+
+@torch.no_grad()
+def scores(loaded: LoadedModel, words: list[str]) -> Iterator[Scored]:
+    """Every token's score, from all tokens before it."""
+    vocabulary, state, start = loaded.vocabulary, None, 0
+    for window in cut(vocabulary.encode(words), first_token(vocabulary), 1, WINDOW):
+        found, state = loaded.model.log_probabilities(window.inputs, window.targets, state)
+        end = start + len(window.targets)
+        yield from map(Scored, words[start:end], found.flatten().tolist())
+        start = end
+
+
+def summarise(loaded: LoadedModel, rows: list[Scored]) -> dict[str, Any]:
+    loss = -math.fsum(row.log_probability for row in rows) / len(rows)
+    found = {"perplexity": perplexity(loss), "loss": loss}
+    if loaded.level == "char":
+        found["bits_per_character"] = loss / math.log(2)
+    return found | {"tokens": len(rows), "unknown": sum(row.token not in loaded.vocabulary for row in rows)}
+
+
+def show(summary: dict[str, Any], rows: list[Scored], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**summary, **({"scores": rows} if rows else {})}, ensure_ascii=False))
+    else:
+        print(sentence(summary))
+
+
+def sentence(summary: dict[str, Any]) -> str:
+    bits = f", {summary['bits_per_character']:.4f} bits per character" if "bits_per_character" in summary else ""
+    return (
+        f"perplexity {summary['perplexity']:.4f}{bits} over {summary['tokens']} tokens, "
+        f"{summary['unknown']} of them unknown to the model"
+    )
+
+
+def escape(token: str) -> str:
+    """A token that fits on one line between tabs: tabs and ends of lines as JSON writes them."""
+    return json.dumps(token, ensure_ascii=False)[1:-1]
