@@ -117,7 +117,7 @@ PRESETS: dict[str, LMConfig] = {
         ),
         tied=True,
     ),
-    # for a small text of one's own: by words, 300 kB take about a minute
+    # for a small text of one's own
     "short": LMConfig(
         CellConfig(hidden_size=100),
         Training(epochs=8, batch_size=8, learning_rate=3e-3, beta1=0.9, clip=1.0, schedule="cosine"),
