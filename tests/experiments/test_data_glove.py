@@ -226,6 +226,15 @@ def test_a_folder_of_the_user(tmp_path: Path, place: str, name: str) -> None:
         assert rows(glove.load(["of"], given_path, dimension=50)) == {"of": [2] * 50}
 
 
+@pytest.mark.parametrize("name", ["glove.6B.50d.txt", "glove.6B.50d.mine.txt"])
+def test_a_file_in_the_data_folder_is_not_downloaded(server: FileServer, tmp_path: Path, name: str) -> None:
+    (tmp_path / "data" / "glove").mkdir(parents=True)
+    write(tmp_path / "data" / "glove", "of" + " 3" * 50 + "\n", name)
+    assert rows(glove.load(["of"], dimension=50)) == {"of": [3] * 50}
+    assert not server.asked
+    assert rows(glove.load(["of"], dimension=100)) == {"of": [2] * 100}
+
+
 def test_a_folder_without_vectors(tmp_path: Path) -> None:
     wanted = r"expected glove.6B.100d.txt or glove.6B.zip there. Leave the folder out to have it downloaded"
     with pytest.raises(DataError, match=rf"has no glove.6B.100d.txt: {wanted}"):

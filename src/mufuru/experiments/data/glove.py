@@ -75,17 +75,18 @@ def load(
     """The vectors of some words from a file or folder, or from the data folder, to which they are downloaded.
 
     A folder has the file, such as `glove.6B.100d.txt`, or the archive, in itself or in its folder `glove`; the file may
-    be a part of it with a longer name, such as `glove.6B.100d.short.txt`. What is given is not compared with a
-    checksum, so it can be any vectors in that format, as long as they have the dimension.
+    be a part of it with a longer name, such as `glove.6B.100d.short.txt`. Such a file is taken from the data folder
+    too. It is not compared with a checksum, so it can be any vectors in that format that have the dimension.
     """
     source = choose("set of vectors", name, SOURCES)
     if dimension not in source.dimensions:
         there = " or ".join(map(str, source.dimensions))
         raise SettingError(f"GloVe {name} has vectors of dimension {there}, got {dimension}")
-    if folder is None:
-        path = kept(source.archive, data_folder() / "glove", download, progress)
-    else:
+    if folder is not None:
         path = _given(Path(folder), source, dimension)
+    else:
+        own = data_folder() / "glove"
+        path = _file(own, source.member(dimension)) or kept(source.archive, own, download, progress)
     # in an archive of one file it does not matter what its name is
     member = source.member(dimension) if path.suffix == ".zip" and len(source.dimensions) > 1 else None
     found = vectors.read(path, words, member=member)
@@ -104,12 +105,17 @@ def _given(folder: Path, source: Source, dimension: int) -> Path:
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such file or folder, {wanted}")
     for place in (folder, folder / "glove"):
-        for path in (place / name, place / source.archive.name):
-            if path.is_file():
-                return path
-        parts = sorted(place.glob(f"{name.removesuffix('.txt')}.*.txt"))
-        if len(parts) == 1:
-            return parts[0]
-        if parts:
-            raise DataError(f"{place} has {' and '.join(path.name for path in parts)}: give one of them as the file")
+        archive = place / source.archive.name
+        if path := _file(place, name) or (archive if archive.is_file() else None):
+            return path
     raise DataError(f"{folder} has no {name}: {wanted}")
+
+
+def _file(place: Path, name: str) -> Path | None:
+    """The file of that name in a folder, or a part of it with a longer name."""
+    if (place / name).is_file():
+        return place / name
+    parts = sorted(place.glob(f"{name.removesuffix('.txt')}.*.txt"))
+    if len(parts) > 1:
+        raise DataError(f"{place} has {' and '.join(path.name for path in parts)}: give one of them as the file")
+    return parts[0] if parts else None
