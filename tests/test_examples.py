@@ -12,9 +12,12 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SHORT = {
+    "characters.py": ["--epochs", "1", "--file", str(EXAMPLES / "characters.py")],
     "logic.py": ["--epochs", "1", "--formulae", "60"],
     "replace_gru.py": [],
     "own_operation.py": ["--updates", "3"],
+    "series.py": ["--updates", "3"],
+    "streaming.py": ["--updates", "3"],
 }
 
 
@@ -51,6 +54,18 @@ def test_logic_says_what_is_wrong_with_an_argument() -> None:
     done = run("logic.py", "--epochs", "0")
     assert done.returncode == 2
     assert "argument --epochs: expected a number above 0, got 0" in done.stderr
+
+
+def test_characters_say_that_there_is_no_such_file() -> None:
+    done = run("characters.py", "--file", "none.txt")
+    assert done.returncode == 2
+    assert "none.txt: there is no such file" in done.stderr
+
+
+def test_a_stream_gives_what_the_whole_pass_gives() -> None:
+    last = run("streaming.py", "--updates", "3").stdout.splitlines()[-1]
+    # float32, and sums in another order
+    assert float(last.rpartition(" ")[2]) < 1e-5
 
 
 def test_logic_stops_cleanly() -> None:
