@@ -39,8 +39,9 @@ sanitize:  ## run the native kernel without Python, under AddressSanitizer and U
 	$(SANITIZE) -I$(CSRC) tests/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
 	build/sanitize/native_check
 
-docs: .venv/experiments  ## write the generated parts of docs/ anew
+docs: .venv/dev  ## write the generated parts of docs/ anew and build the site into build/site
 	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove .venv and everything built
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

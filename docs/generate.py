@@ -12,10 +12,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import initialisation_tables
+import operations as drawing
 
 from mufuru import PAPER, ops
 from mufuru.experiments.record import Record, read_records
 from mufuru.experiments.report import logic
+from mufuru.experiments.report.figures.style import svg
 from mufuru.unit import DEFAULT_OP_BIAS
 
 DOCS = Path(__file__).parent
@@ -76,6 +78,7 @@ def main() -> None:
     write(DOCS / "unit.md", {"operations": operations(), "initialisation": initialisation()}, check)
     write(DOCS / "reproduction" / "logic.md", logic.document(formulae), check)
     if not check:
+        (DOCS / "unit" / "operations.svg").write_bytes(svg(drawing.figure()))
         logic.illustrate(formulae, DOCS / "reproduction" / "logic")
 
 

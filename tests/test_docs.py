@@ -8,6 +8,7 @@ import importlib
 import inspect
 import io
 import json
+import os
 import pkgutil
 import re
 import subprocess
@@ -23,11 +24,12 @@ from mufuru import ops
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 GENERATED_FROM = (
     "docs/generate.py",
+    "docs/operations.py",
     "docs/unit.md",
     "docs/reproduction/logic.md",
     "benchmarks/initialisation_tables.py",
@@ -49,12 +51,39 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture
+def _command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty folder to work in, and the command `mufuru`, whether the package is installed or not."""
+    command = tmp_path / "bin" / "mufuru"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error -m mufuru.experiments "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(Path(mufuru.__file__).parents[1]), prepend=os.pathsep)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.usefixtures("_command")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_run_and_print_what_they_promise(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in BLOCK.finditer(text):
-        run(block[1], page, text.count("\n", 0, block.start(1)), namespace)
+        line = text.count("\n", 0, block.start(2))
+        if block[1] == "python":
+            run(block[2], page, line, namespace)
+        else:
+            run_commands(block[2], page, line)
+
+
+def run_commands(commands: str, page: Path, line: int) -> None:
+    """Run a block of the shell; it says something and ends well."""
+    done = subprocess.run(["sh", "-e", "-c", commands], capture_output=True, text=True, check=False)
+    where = f"{name_of(page)}, block at line {line}"
+    assert done.returncode == 0, f"{where}: {done.stderr}"
+    assert done.stdout or ">" in commands, where
 
 
 def run(code: str, page: Path, line: int, namespace: dict[str, Any]) -> None:

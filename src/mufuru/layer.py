@@ -28,6 +28,7 @@ class MuFuRU(Recurrent):
     r"""A multi-layer recurrent network of Multi-Function Recurrent Units; use it where you use `torch.nn.GRU`.
 
     $$r_t = \sigma(W_r [x_t; s_{t-1}] + b_r), \quad v_t = \tanh(W_v [x_t; r_t \odot s_{t-1}] + b_v)$$
+
     $$p_t^j = \mathrm{softmax}_j(W_p^j [x_t; s_{t-1}] + b_p^j), \quad
       s_t = \sum_j p_t^j \odot \mathrm{op}^j(s_{t-1}, v_t)$$
 
