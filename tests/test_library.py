@@ -439,19 +439,6 @@ def test_lock_is_waited_for_only_so_long(tmp_path: Path, sources: Path, monkeypa
         assert_works(find(tmp_path, sources), "built")
 
 
-@pytest.mark.parametrize("kind", ["system", "file system"])
-def test_without_locks(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError(37, "No locks available")
-
-    if kind == "system":
-        monkeypatch.setattr(library, "fcntl", None)
-    else:
-        monkeypatch.setattr(fcntl, "flock", refuse)
-    assert_works(find(tmp_path, sources), "built")
-    assert_works(find(tmp_path, sources), "cache")
-
-
 def test_two_processes_build_once(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # the first to get the lock compiles only when the other has asked for the compiler's version, just before the lock
     uses = fake_compiler(monkeypatch, tmp_path, f"while [ ! -e '{tmp_path}/go' ]; do sleep 0.05; done")

@@ -15,8 +15,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -25,13 +24,13 @@ import torch
 
 from mufuru.kernels import build
 from mufuru.kernels.build import BuildError
+from mufuru.lock import locked
 
 try:
-    import fcntl
     import grp
     import pwd
 except ImportError:  # Windows
-    fcntl = grp = pwd = None  # type: ignore[assignment]
+    grp = pwd = None  # type: ignore[assignment]
 
 ABI = 1
 """What `mufuru_abi()` of the library must return: raised with every change of its functions."""
@@ -172,7 +171,7 @@ def _built(source_dir: Path, folder: Path, key: str, command: list[str], notes: 
         output = private / "native.so"
         with suppress(OSError):  # _store meets the same error and tells it
             _make_folder(folder)
-            stack.enter_context(_lock(folder / f"{key}.lock"))
+            stack.enter_context(locked(folder / f"{key}.lock", LOCK_TIMEOUT))
         if loaded := _cached(folder, key, notes):
             return loaded
         build.compile_library(source_dir, output, command, build.TIMEOUT)
@@ -226,28 +225,6 @@ def _open(path: Path) -> ctypes.CDLL:
     if abi != ABI:
         raise OSError(f"{path.name}: mufuru_abi is {abi}, expected {ABI}")
     return library
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Let one process build at a time. Without locks, or after too long a wait, two may build: each its own file."""
-    with open(path, "ab") as file:
-        deadline = time.monotonic() + LOCK_TIMEOUT
-        while fcntl and time.monotonic() < deadline:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.05)
-            except OSError:  # a file system without locks
-                break
-        try:
-            yield
-        finally:
-            # closing is not enough: a forked child may have the file open as well
-            with suppress(OSError):
-                if fcntl:
-                    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _make_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mufuru.experiments.data import text
 from mufuru.experiments.data.archives import read_members
-from mufuru.experiments.data.cache import data_folder, locked
+from mufuru.experiments.data.cache import data_folder
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.download import DownloadError, Remote, fetch, mismatch, part_of
 from mufuru.experiments.data.errors import DataError
@@ -19,6 +19,7 @@ from mufuru.experiments.data.numbering import Numbering
 from mufuru.experiments.data.progress import Progress, progress_for
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.files import write_atomically
+from mufuru.lock import locked
 
 
 @dataclass(frozen=True)

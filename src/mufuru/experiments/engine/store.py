@@ -17,11 +17,7 @@ from mufuru.experiments.files import remove_leftovers, write_atomically
 from mufuru.experiments.record import RecordError, RunFolder, config_document, read_json
 from mufuru.experiments.settings import SettingError, from_json
 from mufuru.experiments.tasks import KINDS
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from mufuru.lock import locked
 
 
 @contextmanager
@@ -31,7 +27,10 @@ def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[S
         raise RunError(f"there is no run in {path} to go on with: start it without --resume")
     with writing_to(path):
         path.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    # on the folder itself: no file that could be left behind
+    with locked(path, timeout=0) as alone:
+        if not alone:
+            raise RunError(f"another process is training the run in {path}: wait for it, or stop it")
         store = Store(path, document)
         store.tidy()
         store.check() if resume else store.check_free()
@@ -151,28 +150,6 @@ class Store:
     def _write(self, path: Path, content: Any) -> None:
         with writing_to(self.files.path):
             write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep a second process out. The lock is the system's, on the folder itself: it ends with the process."""
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        # some network file systems know no locks
-        with suppress(OSError):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"another process is training the run in {path}: wait for it, or stop it") from None
-        yield
-    finally:
-        # closing is not enough: a forked child may have the folder open as well
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
 
 
 def _completed(document: Any) -> Any:
