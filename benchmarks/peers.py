@@ -19,9 +19,6 @@ from mufuru import PAPER, MuFuRU
 
 Call: TypeAlias = Callable[[], object]
 
-COMPILED_STEPS = 40
-"""A compiled loop is unrolled; beyond this many steps compiling takes too long."""
-
 
 def times(s: Tensor, v: Tensor) -> Tensor:
     """What the built-in `mul` does, as a user would write it."""
@@ -53,7 +50,7 @@ def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> dic
     modules = layers(shape)
     for name, module in modules.items():
         found[name] = _call(module, shape, mode)
-    if compiled and shape.steps <= COMPILED_STEPS:
+    if compiled:
         # a compiled module keeps one version per graph: a new one knows nothing of the shapes before
         torch.compiler.reset()
         found[shapes.COMPILED] = _call(torch.compile(MuFuRU(*_sizes(shape), kernel="reference")), shape, mode)

@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 PAGES = (
     *sorted(ROOT.glob("examples/*.py")),
+    *sorted(ROOT.glob("benchmarks/*.py")),
     ROOT / "benchmarks/README.md",
     *sorted(ROOT.glob("benchmarks/results/*.md")),
 )

@@ -32,7 +32,12 @@ GENERATED_FROM = (
     "docs/operations.py",
     "docs/unit.md",
     "docs/reproduction/logic.md",
+    "docs/reproduction/lm.md",
+    "docs/reproduction/sentiment.md",
+    "docs/from-training-to-production.md",
+    "benchmarks/features.py",
     "benchmarks/initialisation_tables.py",
+    "benchmarks/results/features.json",
     "benchmarks/results/initialisation.json",
 )
 MODULES = [name for _, name, _ in pkgutil.walk_packages(mufuru.__path__, "mufuru.")]

@@ -56,6 +56,8 @@ def test_summaries_are_those_of_all_steps(unit: tuple[int, int]) -> None:
     assert use.label_steps.tolist() == [int((labels == c).sum()) for c in range(CLASSES)]
     for c in range(CLASSES):
         torch.testing.assert_close(use.label_weight[c], p[labels == c].mean((0, 2)), **CLOSE)
+        spread = p[labels == c].mean(2).std(0, correction=0)
+        torch.testing.assert_close(use.label_deviation[c], spread, **CLOSE)
     assert list(use.mean()) == list(OPS)
     assert sum(use.mean().values()) == pytest.approx(1, abs=1e-6)
     assert use.mean()["max"] == pytest.approx(p[:, 2].mean().item(), abs=1e-6)
@@ -122,7 +124,7 @@ def test_memory_does_not_grow() -> None:
         record(layer, recorder, batches())
         assert not any(v.requires_grad for v in vars(recorder._sums[0, 0]).values() if isinstance(v, Tensor))
         sizes.add(held())
-    assert sizes == {2 * len(OPS) * M + CLASSES + CLASSES * len(OPS)}
+    assert sizes == {2 * len(OPS) * M + CLASSES + 2 * CLASSES * len(OPS)}
     assert len(recorder._sums) == 1
 
 

@@ -1,25 +1,37 @@
 """MuFuRU, the Multi-Function Recurrent Unit, for PyTorch."""
 
+from mufuru import export, plot
 from mufuru.cell import MuFuRUCell
 from mufuru.kernels import use_kernel
 from mufuru.layer import MuFuRU
+from mufuru.levels import Levels
 from mufuru.ops import PAPER, Op, register, unregister
 from mufuru.recorder import Recorder
+from mufuru.saving.files import PretrainedError
+from mufuru.smaller import without_operations
 from mufuru.trace import Trace, intervene, tracing
+from mufuru.tree import TreeMuFuRU, TreeTrace
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PAPER",
+    "Levels",
     "MuFuRU",
     "MuFuRUCell",
     "Op",
+    "PretrainedError",
     "Recorder",
     "Trace",
+    "TreeMuFuRU",
+    "TreeTrace",
     "__version__",
+    "export",
     "intervene",
+    "plot",
     "register",
     "tracing",
     "unregister",
     "use_kernel",
+    "without_operations",
 ]

@@ -29,9 +29,10 @@ class MuFuRUCell(Recurrent):
 
     The options are those of `MuFuRU`.
 
-    >>> cell = MuFuRUCell(10, 20)
-    >>> cell(torch.randn(3, 10)).shape
-    torch.Size([3, 20])
+    Examples:
+        >>> cell = MuFuRUCell(10, 20)
+        >>> cell(torch.randn(3, 10)).shape
+        torch.Size([3, 20])
     """
 
     dtype_error = RuntimeError  # as nn.GRUCell's

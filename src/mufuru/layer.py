@@ -55,10 +55,11 @@ class MuFuRU(Recurrent):
     (steps, batch, directions * hidden_size) and `h_n`, shaped as `hx`. With `lengths=` a padded batch is read to each
     sequence's own end; outputs past it are zero.
 
-    >>> rnn = MuFuRU(10, 20, num_layers=2)
-    >>> output, h_n = rnn(torch.randn(5, 3, 10))
-    >>> output.shape, h_n.shape
-    (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
+    Examples:
+        >>> rnn = MuFuRU(10, 20, num_layers=2)
+        >>> output, h_n = rnn(torch.randn(5, 3, 10))
+        >>> output.shape, h_n.shape
+        (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
     def __init__(

@@ -48,11 +48,12 @@ _TABLE: dict[str, Op] = {}
 def register(op: Op | str, function: Function | None = None, *, formula: str = "", meaning: str = "") -> Op:
     r"""Give an operation a name, so that `ops=("keep", "your_name")` finds it.
 
-    >>> import mufuru
-    >>> mine = mufuru.register("half", lambda s, v: 0.5 * s, formula=r"\tfrac12 s", meaning="Halve the state")
-    >>> mufuru.MuFuRU(3, 4, ops=("keep", "replace", "half")).ops
-    ('keep', 'replace', 'half')
-    >>> mufuru.unregister("half")
+    Examples:
+        >>> import mufuru
+        >>> mine = mufuru.register("half", lambda s, v: 0.5 * s, formula=r"\tfrac12 s", meaning="Halve the state")
+        >>> mufuru.MuFuRU(3, 4, ops=("keep", "replace", "half")).ops
+        ('keep', 'replace', 'half')
+        >>> mufuru.unregister("half")
     """
     if isinstance(op, str):
         if function is None:

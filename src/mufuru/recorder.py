@@ -26,6 +26,8 @@ class Use:
     """(labels,): steps seen with each label."""
     label_weight: Tensor
     """(labels, operations): mean weight over units where the step had the label; NaN for a label never seen."""
+    label_deviation: Tensor
+    """(labels, operations): standard deviation, between a label's steps, of the mean weight over units."""
 
     def mean(self) -> dict[str, float]:
         """Mean weight of each operation over steps and units."""
@@ -88,6 +90,7 @@ class _Sums:
         self.entropy = torch.zeros(ops, hidden, dtype=torch.float64, device="cpu")
         self.label_steps = torch.zeros(labels, dtype=torch.int64, device="cpu")
         self.label_weight = torch.zeros(labels, ops, dtype=torch.float64, device="cpu")
+        self.label_square = torch.zeros(labels, ops, dtype=torch.float64, device="cpu")
 
     def add(self, p: Tensor, labels: Tensor | None) -> None:
         p = p.double()
@@ -99,10 +102,15 @@ class _Sums:
             rows, p = labels[labelled].cpu(), p[labelled].mean(-1).cpu()
             self.label_steps += torch.bincount(rows, minlength=len(self.label_steps))
             self.label_weight.index_add_(0, rows, p)
+            self.label_square.index_add_(0, rows, p.square())
 
     def use(self, op_names: tuple[str, ...]) -> Use:
         steps = max(self.steps, 1)
-        label_weight = self.label_weight / self.label_steps.unsqueeze(1)
+        seen = self.label_steps.unsqueeze(1)
+        label_weight = self.label_weight / seen
+        # rounding can take a variance of nothing below 0
+        deviation = (self.label_square / seen - label_weight.square()).clamp(min=0).sqrt()
         return Use(
-            op_names, self.steps, self.weight / steps, self.entropy / steps, self.label_steps.clone(), label_weight
-        )
+            op_names, self.steps, self.weight / steps, self.entropy / steps,
+            self.label_steps.clone(), label_weight, deviation,
+        )  # fmt: skip

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from mufuru.kernels.run import packed_order, present
+
 Lengths: TypeAlias = Tensor | Sequence[int] | None
 
 
@@ -28,11 +30,13 @@ class Sequences:
     batch_first: bool
     batched: bool = True
     batch_sizes: Tensor | None = None
-    """(steps that have a row,), on CPU; `None` if every sequence has all the steps."""
+    """(steps that have a row,), on CPU; `None` if every sequence has all the steps. With padding: (steps,)."""
     order: Tensor | None = None
     """Which of the user's sequences each row of a step belongs to; `None`: in the user's order."""
     packed: PackedSequence | None = None
     """The user's own `PackedSequence`, if that is what came."""
+    with_padding: bool = False
+    """The padding follows the rows of the last step: a compiler then knows how many rows there are."""
 
     def lengths(self) -> Tensor:
         """(batch,), on CPU, in the user's order."""
@@ -60,8 +64,7 @@ class Sequences:
         if self.batch_sizes is None:
             grid = rows.view(self.steps, self.batch, *rows.shape[1:])
         else:
-            grid = rows.new_zeros(self.steps, self.batch, *rows.shape[1:])
-            grid[_present(self.batch_sizes, self.steps, self.batch).to(rows.device)] = rows
+            grid = self._grid(rows, self.batch_sizes)
             grid = grid if self.order is None else grid.index_select(1, self.order.argsort())
         if not self.batched:
             return grid.squeeze(1)
@@ -73,7 +76,25 @@ class Sequences:
         if self.batch_sizes is None:
             return grid.reshape(self.steps * self.batch, *grid.shape[2:])
         grid = grid if self.order is None else grid.index_select(1, self.order)
-        return grid[_present(self.batch_sizes, self.steps, self.batch).to(grid.device)]
+        return _rows(grid, self.batch_sizes, self.with_padding)
+
+    def _grid(self, rows: Tensor, batch_sizes: Tensor) -> Tensor:
+        """(steps, batch, ...): rows by step, the longest sequence first, zero past the ends."""
+        if self.with_padding:
+            places = packed_order(batch_sizes, self.batch).argsort().to(rows.device)
+            return rows.index_select(0, places).view(self.steps, self.batch, *rows.shape[1:])
+        grid = rows.new_zeros(self.steps, self.batch, *rows.shape[1:])
+        grid[_present(batch_sizes, self.steps, self.batch).to(rows.device)] = rows
+        return grid
+
+
+def _rows(grid: Tensor, batch_sizes: Tensor, with_padding: bool) -> Tensor:
+    """The inverse of `Sequences._grid`."""
+    steps, batch = grid.shape[:2]
+    if with_padding:
+        order = packed_order(batch_sizes, batch).to(grid.device)
+        return grid.reshape(steps * batch, *grid.shape[2:]).index_select(0, order)
+    return grid[_present(batch_sizes, steps, batch).to(grid.device)]
 
 
 def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> Sequences:
@@ -91,16 +112,20 @@ def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bo
         return Sequences(grid.reshape(steps * batch, size), batch, steps, batch_first, batched)
     if not batched:
         raise ValueError("lengths= is for a padded batch (3-D input): cut an unbatched input to its length instead")
-    sorted_lengths, order = _check_lengths(lengths, steps, batch).sort(descending=True, stable=True)
+    traced = torch.compiler.is_compiling()
+    checked = _check_lengths(lengths, steps, batch)
+    # any order of equal lengths will do in a graph: ONNX has no stable sort
+    sorted_lengths, order = checked.sort(descending=True) if traced else checked.sort(descending=True, stable=True)
     batch_sizes = (sorted_lengths.unsqueeze(1) > torch.arange(steps, device="cpu")).sum(0)
-    alive = batch_sizes[batch_sizes > 0]
+    alive = batch_sizes if traced else batch_sizes[batch_sizes > 0]
     order = order.to(input.device)
-    present = _present(alive, steps, batch).to(input.device)
-    data = grid.index_select(1, order)[present]
-    return Sequences(data, batch, steps, batch_first, True, alive, order)
+    data = _rows(grid.index_select(1, order), alive, traced)
+    return Sequences(data, batch, steps, batch_first, True, alive, order, with_padding=traced)
 
 
 def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
+    if torch.compiler.is_compiling():
+        raise RuntimeError("a PackedSequence cannot be compiled or exported: give a padded batch with lengths= instead")
     data, batch_sizes, order, _ = input
     batch = int(batch_sizes[0]) if len(batch_sizes) else 0
     return Sequences(data, batch, len(batch_sizes), batch_first, True, batch_sizes, order, input)
@@ -110,10 +135,15 @@ def _present(batch_sizes: Tensor, steps: int, batch: int) -> Tensor:
     """(steps, batch), bool: whether a sequence, longest first, has the step."""
     counts = batch_sizes.new_zeros(steps)
     counts[: len(batch_sizes)] = batch_sizes
-    return torch.arange(batch, device="cpu") < counts.unsqueeze(1)
+    return present(counts, batch)
 
 
 def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:
+    if isinstance(lengths, Tensor) and torch._C._functorch.is_batchedtensor(lengths):
+        raise RuntimeError(
+            "vmap cannot map over lengths, which decide what is computed: give the same lengths to all, "
+            "or make the mapped dimension a part of the batch"
+        )
     checked = torch.as_tensor(lengths, device="cpu")
     if checked.is_floating_point() or checked.is_complex() or checked.dtype == torch.bool:
         if checked.numel():
@@ -121,7 +151,11 @@ def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> T
         checked = checked.long()
     if checked.shape != (batch,):
         raise ValueError(f"lengths should have one number for each of the {batch} sequences, got {list(checked.shape)}")
-    if batch and not (int(checked.min()) >= 0 and int(checked.max()) <= steps):
+    if torch.compiler.is_compiling():
+        # their values are known when it runs
+        within = ((checked >= 0) & (checked <= steps)).all()
+        torch._assert_async(within, "lengths should lie between 0 and the padded length")
+    elif batch and not (int(checked.min()) >= 0 and int(checked.max()) <= steps):
         found = f"{int(checked.min())}..{int(checked.max())}"
         raise ValueError(f"lengths should lie between 0 and the padded length {steps}, got {found}")
     return checked.long()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -51,6 +50,12 @@ class Unit:
     activation: Activation
     controller_size: int | None
     bias: bool
+    weight_shapes: tuple[tuple[int, ...] | None, ...] = field(init=False, compare=False, repr=False)
+    """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
+    native_codes: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """The codes of those operations that the native kernel has."""
+    python_ops: tuple[Op, ...] = field(init=False, compare=False, repr=False)
+    """Those that the native kernel does not have."""
 
     def __post_init__(self) -> None:
         for name in ("input_size", "hidden_size", "controller_size"):
@@ -61,26 +66,16 @@ class Unit:
             raise ValueError(f"reset should be 'before', 'after' or None (no reset gate), got {self.reset!r}")
         if self.activation not in ("tanh", "sigmoid"):
             raise ValueError(f"activation should be 'tanh' or 'sigmoid', got {self.activation!r}")
+        # here and not in a cached property: a compiler cannot trace the lock in it
+        shapes = self.shapes()
+        object.__setattr__(self, "weight_shapes", tuple(shapes.get(stem) for stem in STEMS))
+        codes = tuple(op.native_code for op in self.ops if op.native_code is not None)
+        object.__setattr__(self, "native_codes", codes)
+        object.__setattr__(self, "python_ops", tuple(op for op in self.ops if op.native_code is None))
 
     @property
     def op_names(self) -> tuple[str, ...]:
         return tuple(op.name for op in self.ops)
-
-    @cached_property
-    def weight_shapes(self) -> tuple[tuple[int, ...] | None, ...]:
-        """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
-        shapes = self.shapes()
-        return tuple(shapes.get(stem) for stem in STEMS)
-
-    @cached_property
-    def native_codes(self) -> tuple[int, ...]:
-        """The codes of those operations that the native kernel has."""
-        return tuple(op.native_code for op in self.ops if op.native_code is not None)
-
-    @cached_property
-    def python_ops(self) -> tuple[Op, ...]:
-        """Those that the native kernel does not have."""
-        return tuple(op for op in self.ops if op.native_code is None)
 
     @property
     def rows(self) -> list[int]:

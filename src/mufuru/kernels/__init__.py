@@ -20,6 +20,8 @@ def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = No
     if dtype in (torch.float16, torch.bfloat16):
         return _result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
     sequence = choose(run, kernel)
+    if torch.compiler.is_compiling():
+        return sequence(run)  # whole: the number of steps, and so of segments, is not known
     if checkpoint_every and torch.is_grad_enabled() and len(run.sizes()) > checkpoint_every:
         return run_in_segments(run, checkpoint_every, sequence)
     return sequence(run)

@@ -11,12 +11,15 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch.autograd import forward_ad
 
-from mufuru.kernels import custom, library, operators, reference
+from mufuru.kernels import custom, library, operators, reference, scan
 from mufuru.kernels.problem import MAX_OPS
 from mufuru.kernels.run import Result, Run
 
 Choice: TypeAlias = Literal["auto", "native", "reference"]
 
+Sequence: TypeAlias = Callable[[Run], Result]
+
+_only: ContextVar[Sequence | None] = ContextVar("mufuru_sequence", default=None)
 _override: ContextVar[Choice | None] = ContextVar("mufuru_kernel", default=None)
 
 
@@ -28,7 +31,10 @@ def check_choice(kernel: str) -> Any:
 
 @contextmanager
 def use_kernel(kernel: Choice) -> Iterator[None]:
-    """Within this context every layer runs on the given kernel, whatever its own `kernel=` says."""
+    """Within this context every layer runs on the given kernel, whatever its own `kernel=` says.
+
+    A compiled or exported model keeps the kernel that it was compiled with.
+    """
     token = _override.set(check_choice(kernel))
     try:
         yield
@@ -36,21 +42,43 @@ def use_kernel(kernel: Choice) -> Iterator[None]:
         _override.reset(token)
 
 
-def choose(run: Run, kernel: Choice) -> Callable[[Run], Result]:
+@contextmanager
+def use_sequence(sequence: Sequence) -> Iterator[None]:
+    """Within this context this function is the kernel of every layer: exporters bring their own."""
+    token = _only.set(sequence)
+    try:
+        yield
+    finally:
+        _only.reset(token)
+
+
+def choose(run: Run, kernel: Choice) -> Sequence:
+    """The kernel that runs it. A loop over the steps, in a graph, would fix their number: there `scan` stands in."""
+    if not torch.compiler.is_dynamo_compiling() and (only := _only.get()):
+        return only
+    wanted = _wanted(kernel)
+    if wanted != "reference":
+        reason = obstacle(run) or _missing()
+        if not reason:
+            return operators.sequence
+        if wanted == "native":
+            raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
+    return scan.sequence if torch.compiler.is_compiling() else reference.sequence
+
+
+def _wanted(kernel: Choice) -> Choice:
     """`use_kernel` has the first word, then the layer's `kernel=`, then the variable MUFURU_KERNEL."""
     wanted = _override.get() or kernel
-    if wanted == "auto":
-        wanted = check_choice(os.environ.get("MUFURU_KERNEL", "auto"))
-    if wanted == "reference":
-        return reference.sequence
-    reason = obstacle(run)
-    if not reason:
-        if library.load() is not None:
-            return operators.sequence
-        reason = library.status().reason
-    if wanted == "native":
-        raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
-    return reference.sequence
+    return check_choice(os.environ.get("MUFURU_KERNEL", "auto")) if wanted == "auto" else wanted
+
+
+def _missing() -> str:
+    """Why there is no native library; empty if there is one."""
+    return "" if library.load() is not None else library.status().reason
+
+
+# torch.compiler.assume_constant_result, without its import of the whole compiler
+vars(_wanted)["_dynamo_marked_constant"] = vars(_missing)["_dynamo_marked_constant"] = True
 
 
 def obstacle(run: Run) -> str:

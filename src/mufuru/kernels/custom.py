@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from mufuru.kernels.problem import CUSTOM, Problem, native
 from mufuru.ops import Op
@@ -42,8 +43,14 @@ def _number(op: Op) -> int:
 def obstacle(op: Op) -> str:
     """Why the native kernel cannot run this operation; empty if it can."""
     if op not in _obstacles:
-        _obstacles[op] = _try(op)
+        # the trial needs gradients, also where the layer has none; a checkpoint around must not count what it saves
+        with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_as_it_is, _as_it_is):
+            _obstacles[op] = _try(op)
     return _obstacles[op]
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _try(op: Op) -> str:

@@ -140,6 +140,7 @@ def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None, 
         native().mufuru_forward(problem.address)
     if options.trace:
         out.v.copy_(out.gates[:, : at.hidden])
+    _clear_padding(offsets, out.output, out.p, out.v)
     return out
 
 
@@ -182,7 +183,16 @@ def backward(
     )
     problem.point({f"d_{name}": tensor for name, tensor in found._asdict().items()})
     native().mufuru_backward(problem.address)
+    _clear_padding(offsets, found.x)
     return found
+
+
+def _clear_padding(offsets: Tensor, *packed: Tensor) -> None:
+    """The kernel leaves the rows beyond the last step's as they were."""
+    rows = int(offsets[-1])
+    for tensor in packed:
+        if tensor.size(0) > rows:
+            tensor[rows:] = 0
 
 
 def _workspace(at: Shape, like: Tensor, options: Options) -> dict[str, Tensor]:

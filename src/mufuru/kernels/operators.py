@@ -40,7 +40,9 @@ def sequence(run: Run) -> Result:
     options = Options(
         custom.codes(unit), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation], run.reverse, run.trace
     )  # fmt: skip
-    if torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling():
+        out = torch.ops.mufuru.forward(*inputs, *options)
+    elif torch._C._are_functorch_transforms_active():
         out = _apply(_Transformable, options, *inputs)
     elif not in_eager_mode(inputs):
         out = torch.ops.mufuru.forward(*inputs, *options)

@@ -30,7 +30,7 @@ def sequence(run: Run) -> Result:
         k = None if k is None or new_k is None else torch.cat([new_k, k[alive:]])
     if not steps:
         return _empty(run, from_x)
-    output, p, v = (torch.cat(parts) for parts in zip(*steps, strict=True))
+    output, p, v = (_with_padding(torch.cat(parts), run.x.size(0)) for parts in zip(*steps, strict=True))
     return Result(output, s, k, *((p, v) if run.trace else ()))
 
 
@@ -72,6 +72,12 @@ def _rows(masks: Masks, alive: int, rows: slice) -> Masks:
     zoneout = None if masks.zoneout is None else masks.zoneout[rows]
     allowed = None if masks.allowed is None else masks.allowed[:alive]
     return Masks(state, zoneout, allowed)
+
+
+def _with_padding(rows: Tensor, total: int) -> Tensor:
+    """Zeros for the padding that may follow the rows of the last step."""
+    missing = total - rows.size(0)
+    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows
 
 
 def _empty(run: Run, from_x: Tensor) -> Result:

@@ -34,7 +34,8 @@ class Run(NamedTuple):
     unit: Unit
     weights: Weights
     x: Tensor
-    """(total, input): the packed inputs."""
+    """(total, input): the packed inputs. Rows beyond the last step's are padding, which a compiler needs: they are
+    never read, and what comes out there is zero."""
     s0: Tensor
     """(batch, hidden); sequences beyond `batch_sizes[0]` are empty and keep this state."""
     k0: Tensor | None = None
@@ -65,6 +66,23 @@ class Result(NamedTuple):
     """(total, operations, hidden): operation weights, if a trace was asked for."""
     v: Tensor | None = None
     """(total, hidden): features, if a trace was asked for."""
+
+
+def fresh(tensor: Tensor) -> Tensor:
+    """A copy whose strides follow from its shape: in a graph, those of a view can tie free sizes to each other."""
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def present(batch_sizes: Tensor, batch: int) -> Tensor:
+    """(steps, batch), bool: whether a sequence, longest first, has the step."""
+    return torch.arange(batch, device="cpu") < batch_sizes.unsqueeze(1)
+
+
+def packed_order(batch_sizes: Tensor, batch: int) -> Tensor:
+    """(steps * batch,): which row of the grid each packed row is, the padding last. No size depends on the lengths."""
+    absent = ~present(batch_sizes, batch).flatten()
+    # no key twice: ONNX has no stable sort
+    return (absent.long() * absent.numel() + torch.arange(absent.numel(), device="cpu")).argsort()
 
 
 def previous_states(states: Tensor, initial: Tensor, batch_sizes: Tensor | None, reverse: bool) -> Tensor:

@@ -1,0 +1,218 @@
+"""A trace as pictures: `weights`, `states` and `contributions`. matplotlib is needed when one is drawn, not before.
+
+All give a matplotlib figure that belongs to no window and shows itself in a notebook. Colours are those that the
+colour-blind can tell apart, and order in grey.
+
+Examples:
+    >>> import torch, mufuru
+    >>> trace = mufuru.MuFuRU(10, 20).trace(torch.randn(3, 1, 10))
+    >>> figure = mufuru.plot.weights(trace, tokens=["not", "a", "film"])
+    >>> [axes.get_title(loc="left") for axes in figure.axes[:1]]
+    ['Operation weights, mean over 20 units']
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mufuru.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Tokens = Sequence[str] | None
+WEIGHTS, STATES = "mako", "blue to orange"
+RAMPS = {
+    WEIGHTS: ("#F4F8F6", "#DEF5E5", "#79D6AE", "#38AAAC", "#357BA2", "#3B5698", "#3E356B", "#2B1C35"),
+    STATES: ("#0B4F94", "#7DB0DD", "#F6F5F2", "#F0A868", "#A84300"),
+}
+OPERATIONS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#F0E442")
+"""Okabe and Ito's colours; further operations take them again."""
+LARGEST = 40
+"""Tokens up to which a cell has its number written in, and every token its name."""
+
+
+def weights(
+    trace: Trace,
+    tokens: Tokens = None,
+    *,
+    unit: int | None = None,
+    sequence: int = 0,
+    layer: int = 0,
+    direction: int = 0,
+) -> Figure:
+    """Which operation was used where: a heat map of token by operation, the mean over units or of one `unit`."""
+    p = one(trace, trace.weights(layer, direction), sequence)
+    hidden = p.size(-1)
+    found = p.mean(-1) if unit is None else p[..., checked("unit", unit, hidden)]
+    name = f"mean over {hidden} units" if unit is None else f"unit {unit}"
+    names = named(tokens, len(p))
+    figure, axes = _new(_width(len(p)), 1.3 + 0.33 * len(trace.ops))
+    _heat(axes, found.T, WEIGHTS, 0.0, 1.0, "weight")
+    _label(axes, f"Operation weights, {name}", names, list(trace.op_names))
+    if len(p) <= LARGEST:
+        for (step, op), value in zip(torch.cartesian_prod(*map(torch.arange, found.shape)).tolist(),
+                                     found.flatten().tolist(), strict=True):  # fmt: skip
+            ink = "white" if value > 0.45 else "black"
+            axes.text(step, op, f"{100 * value:.0f}", ha="center", va="center", fontsize=8, color=ink)
+    return figure
+
+
+def states(trace: Trace, tokens: Tokens = None, *, sequence: int = 0, layer: int = 0, direction: int = 0) -> Figure:
+    """The state of every unit after every token."""
+    s = one(trace, trace.outputs(layer, direction), sequence)
+    far = max(1.0, float(s.abs().max()))
+    figure, axes = _new(_width(len(s)), 1.3 + max(1.2, min(6.0, 0.2 * s.size(1))))
+    _heat(axes, s.T, STATES, -far, far, "state")
+    every = -(-s.size(1) // 25)
+    _label(axes, "States", named(tokens, len(s)), [f"{k}" if k % every == 0 else "" for k in range(s.size(1))])
+    axes.set_ylabel("unit")
+    return figure
+
+
+def contributions(
+    trace: Trace,
+    unit: int,
+    tokens: Tokens = None,
+    *,
+    step: int | None = None,
+    sequence: int = 0,
+    layer: int = 0,
+    direction: int = 0,
+) -> Figure:
+    """What the new states of a unit are made of: each operation's share, stacked over all tokens, or at one `step`."""
+    shares = one(trace, trace.contributions(layer, direction), sequence)
+    unit = checked("unit", unit, shares.size(-1))
+    new = one(trace, trace.outputs(layer, direction), sequence)[:, unit]
+    names, shares = named(tokens, len(shares)), shares[..., unit]
+    if step is None:
+        return _stacked(shares, new, names, trace.op_names, unit)
+    step = checked("step", step, len(shares))
+    return _at_one_step(shares[step], float(new[step]), names[step], trace.op_names, unit)
+
+
+def one(trace: Trace, values: Tensor, sequence: int) -> Tensor:
+    """(steps, ...): the part of one sequence, up to its end."""
+    layout = trace.sequences
+    sequence = checked("sequence", sequence, layout.batch)
+    rows = values if not layout.batched else values[sequence] if layout.batch_first else values[:, sequence]
+    return rows[: int(trace.lengths[sequence])].detach().cpu().double()
+
+
+def checked(name: str, value: int, count: int) -> int:
+    if not -count <= value < count:
+        raise IndexError(f"{name} should be from 0 to {count - 1}, got {value}")
+    return value % count
+
+
+def named(tokens: Tokens, steps: int) -> list[str]:
+    """The names of the steps: the tokens, or numbers from 0."""
+    if tokens is None:
+        return [str(step) for step in range(steps)]
+    if isinstance(tokens, str) or len(tokens) != steps:
+        got = "a text" if isinstance(tokens, str) else f"{len(tokens)}"
+        raise ValueError(f"tokens should be a list of {steps} names, one for each step of the sequence, got {got}")
+    # a dollar would begin mathematics
+    return [str(token).replace("$", r"\$") for token in tokens]
+
+
+@cache
+def _figure_type() -> type[Figure]:
+    """matplotlib's figure, and what a notebook asks for."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        """A figure that shows itself in a notebook, without pyplot."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            FigureCanvasAgg(self)
+
+        def _repr_svg_(self) -> str:
+            file = io.StringIO()
+            self.savefig(file, format="svg", metadata={"Date": None})
+            return file.getvalue()
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", dpi=110)
+            return file.getvalue()
+
+    return ShownFigure
+
+
+def _new(width: float, height: float) -> tuple[Figure, Axes]:
+    try:
+        kind = _figure_type()
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"pictures need {error.name}: pip install matplotlib", name=error.name) from error
+    figure = kind(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _width(steps: int) -> float:
+    return max(4.5, min(16.0, 1.8 + 0.42 * steps))
+
+
+def _heat(axes: Axes, values: Tensor, ramp: str, low: float, high: float, name: str) -> None:
+    """Rows of cells, the first on top, and their scale."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    shades = LinearSegmentedColormap.from_list(ramp, RAMPS[ramp])
+    image = axes.imshow(values.tolist(), cmap=shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    axes.figure.colorbar(image, ax=axes, label=name, fraction=0.05, pad=0.02)
+    axes.spines[:].set_visible(False)
+
+
+def _label(axes: Axes, title: str, tokens: list[str], rows: list[str] | None = None) -> None:
+    every = -(-len(tokens) // LARGEST)
+    slanted = max(map(len, tokens[::every]), default=0) > 4
+    axes.set_xticks(range(0, len(tokens), every), tokens[::every], rotation=50 if slanted else 0,
+                    ha="right" if slanted else "center", rotation_mode="anchor" if slanted else "default")  # fmt: skip
+    if rows is not None:
+        axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(length=0)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+
+
+def _stacked(shares: Tensor, new: Tensor, tokens: list[str], ops: Sequence[str], unit: int) -> Figure:
+    figure, axes = _new(_width(len(shares)) + 1, 3.2)
+    places = range(len(shares))
+    # positive shares stand on those below them, negative ones hang from them
+    above, below = torch.zeros(len(shares)).double(), torch.zeros(len(shares)).double()
+    for op, name in enumerate(ops):
+        share = shares[:, op]
+        start = torch.where(share >= 0, above, below)
+        colour = OPERATIONS[op % len(OPERATIONS)]
+        axes.bar(places, share.tolist(), bottom=start.tolist(), color=colour, label=name, width=0.75)
+        above, below = above + share.clamp(min=0), below + share.clamp(max=0)
+    axes.plot(places, new.tolist(), "D", color="black", markersize=5, label="new state")
+    axes.axhline(0, color="black", linewidth=0.8)
+    _label(axes, f"What the new states of unit {unit} are made of", tokens)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    return figure
+
+
+def _at_one_step(shares: Tensor, new: float, token: str, ops: Sequence[str], unit: int) -> Figure:
+    names, values = [*ops, "new state"], [*shares.tolist(), new]
+    figure, axes = _new(5.5, 1.2 + 0.32 * len(names))
+    colours = ["#1C66AD" if value < 0 else "#C2570C" for value in values[:-1]]
+    bars = axes.barh(range(len(names)), values, color=[*colours, "#333333"], height=0.7)
+    axes.bar_label(bars, [f"{value:+.3f}" for value in values], padding=4, fontsize=8)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.margins(x=0.2)
+    axes.invert_yaxis()
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title(f"New state of unit {unit} at “{token}”", loc="left", fontsize=10, fontweight="bold")
+    return figure

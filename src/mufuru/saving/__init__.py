@@ -1,0 +1,1 @@
+"""Models in folders and on the Hub: three files, none of which can run code."""

@@ -1,0 +1,122 @@
+"""A model in a folder: config.json says what it is, model.safetensors holds its numbers, README.md tells people of it.
+
+Nothing in these files is ever run. config.json has a checksum over itself and every byte of the numbers, so files that
+were damaged, changed or mixed with those of another model are refused rather than loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x80\x8a")
+"""How a file begins that torch.save or pickle wrote."""
+
+
+class PretrainedError(ValueError):
+    """A saved model that cannot be loaded or saved: the message says what was expected, what came and what to do."""
+
+
+def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], card: str) -> None:
+    """Write the three files, config.json last: where it is, the others are whole."""
+    safetensors = optional("safetensors.torch")
+    # contiguous copies: tensors that share memory, or are parts of larger ones, are written as what they are
+    data = safetensors.save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    try:
+        text = json.dumps({**config, "sha256": checksum(config, data)}, indent=2, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise PretrainedError(f"an option of this model cannot be written as JSON: {error}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
+    _write(folder / WEIGHTS, data)
+    _write(folder / CARD, card.encode())
+    _write(folder / CONFIG, f"{text}\n".encode())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json holds."""
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        raise PretrainedError(f"{path} is missing: expected a folder that save_pretrained wrote") from None
+    except ValueError as error:
+        raise PretrainedError(f"{path} is damaged ({error}): get the file again") from None
+    if not isinstance(config, dict):
+        raise PretrainedError(f"{path} should hold an object with the model's options, got {type(config).__name__}")
+    return config
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], bytes]:
+    """The tensors of model.safetensors, and its bytes for the checksum."""
+    path = folder / WEIGHTS
+    safetensors = optional("safetensors.torch")
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        others = sorted(
+            file.name for file in folder.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+        )
+        there = f"; {', '.join(others)} could run code when loaded and is not read" if others else ""
+        raise PretrainedError(f"{path} is missing{there}: expected a folder that save_pretrained wrote") from None
+    if data.startswith(PICKLES):
+        raise PretrainedError(
+            f"{path} is a pickle under another name, which could run code when loaded: it is not read. "
+            "Expected safetensors, as save_pretrained writes them"
+        )
+    try:
+        # copies, each in memory of its own: what is loaded is a view of the file's bytes
+        return {name: tensor.clone() for name, tensor in safetensors.load(data).items()}, data
+    except Exception as error:
+        # the class of the error is part of a package that may be missing
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise PretrainedError(f"{path} is cut off or is no safetensors file ({error}): get the file again") from None
+
+
+def checksum(config: dict[str, Any], weights: bytes) -> str:
+    """SHA-256 over the config without its checksum, and the bytes of the weights."""
+    rest = {key: value for key, value in config.items() if key != "sha256"}
+    total = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    total.update(weights)
+    return total.hexdigest()
+
+
+def verify(folder: Path, config: dict[str, Any], weights: bytes) -> None:
+    if checksum(config, weights) != config.get("sha256"):
+        raise PretrainedError(
+            f"{folder}: {CONFIG} and {WEIGHTS} do not have the checksum that they were saved with: one of them was "
+            "damaged or changed, or belongs to another model. Get both again"
+        )
+
+
+def optional(module: str) -> Any:
+    """A package that the library itself can do without."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ModuleNotFoundError(f"{package} is not installed: pip install 'mufuru[hub]'", name=error.name) from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A reader sees the old file or the new one, whole."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,75 @@
+"""The operations of a saved model: names for all, and for those of one's own a few values to know them again by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from mufuru import ops as operations
+from mufuru.ops import Op
+from mufuru.unit import Unit
+
+SAMPLE = (-1.5, -0.6, 0.0, 0.25, 1.0)
+"""An operation is sampled at all pairs of these."""
+CLOSE = 1e-5
+"""Two machines may differ in the last bits of an exponential."""
+
+
+def custom_operations(model: nn.Module) -> dict[str, list[float | None]]:
+    """The samples of the operations of one's own in a model, by name."""
+    found: dict[str, list[float | None]] = {}
+    for op in _operations(model):
+        row = operations.get(op.name) if op.name in operations.names() else op
+        if row is not op:
+            raise ValueError(
+                f"this model's operation {op.name!r} is not the registered one of that name: a model that is saved "
+                "names its operations, so give it a name of its own with mufuru.register"
+            )
+        if op.native_code is None:
+            found[op.name] = sample(op)
+    return found
+
+
+def require_operations(saved: Any) -> None:
+    """Make sure that the operations of one's own are there, and do what they did when the model was saved."""
+    if not isinstance(saved, dict) or not all(isinstance(values, list) for values in saved.values()):
+        raise ValueError("custom_operations should be samples of operations by name")
+    if missing := [name for name in saved if name not in operations.names()]:
+        calls = ", ".join(f"mufuru.register({name!r}, function)" for name in missing)
+        raise ValueError(f"the model uses operations that are not built in: provide them first, with {calls}")
+    for name, values in saved.items():
+        if not _close(sample(operations.get(name)), values):
+            raise ValueError(
+                f"the operation {name!r} that is registered here gives other values than the one that the model was "
+                "saved with: register that one"
+            )
+
+
+def sample(op: Op) -> list[float | None]:
+    """The operation's values, None where there is no number."""
+    s, v = torch.cartesian_prod(torch.tensor(SAMPLE), torch.tensor(SAMPLE)).unbind(1)
+    with torch.no_grad():
+        values: list[float] = op(s, v).double().tolist()
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _close(found: list[float | None], saved: list[Any]) -> bool:
+    if len(found) != len(saved):
+        return False
+    for one, other in zip(found, saved, strict=True):
+        if one is None or not isinstance(other, int | float):
+            if one is not other:
+                return False
+        elif not math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE):
+            return False
+    return True
+
+
+def _operations(model: nn.Module) -> Iterator[Op]:
+    for module in model.modules():
+        if isinstance(unit := getattr(module, "unit", None), Unit):
+            yield from unit.ops
