@@ -93,9 +93,15 @@ def from_json(kind: type[T], data: Any) -> T:
     try:
         return converter.structure(data, kind)
     except cattrs.BaseValidationError as error:
-        raise SettingError("; ".join(cattrs.transform_error(error, path="settings"))) from None
+        told = cattrs.transform_error(error, path="settings", format_exception=_told)
+        raise SettingError("; ".join(told)) from None
     except (TypeError, ValueError, KeyError) as error:
         raise SettingError(f"settings should be those of {kind.__name__}: {error}") from None
+
+
+def _told(error: BaseException, kind: type[Any] | None) -> str:
+    """Our own errors say it best."""
+    return str(error) if isinstance(error, SettingError) else str(cattrs.v.format_exception(error, kind))
 
 
 def choose(kind: str, name: str, known: dict[str, T]) -> T:

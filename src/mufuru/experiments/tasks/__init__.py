@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mufuru.experiments.tasks import classify, lm, logic
+from mufuru.experiments.tasks import classify, lm, logic, trees
 from mufuru.experiments.tasks.task import Task
 
 
@@ -28,4 +28,5 @@ KINDS: dict[str, Kind] = {
     "logic": Kind(logic.LogicConfig, logic.LogicTask, logic.PRESETS),
     "lm": Kind(lm.LMConfig, lm.LMTask, lm.PRESETS, lm.restore),
     "classify": Kind(classify.ClassifyConfig, classify.ClassifyTask, classify.PRESETS, classify.restore),
+    "trees": Kind(trees.TreesConfig, trees.TreesTask, trees.PRESETS, trees.restore),
 }

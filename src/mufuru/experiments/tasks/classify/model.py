@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +14,20 @@ from mufuru.experiments.tasks.cells import SequenceLayer
 from mufuru.experiments.tasks.classify.config import UNKNOWN_SCALE, ClassifyConfig
 from mufuru.experiments.tasks.classify.meaning import Meaning
 from mufuru.experiments.tasks.classify.pooling import Pooling
+from mufuru.experiments.tasks.saved import TaskModel
 
 
-class Classifier(nn.Module):
+class Classifier(TaskModel):
     """Two classes have one logit, that of the second: a logistic regression, as in the paper. More have one each.
 
     The model carries the meaning of its numbers: the folder of a run is enough to use it.
     """
 
+    settings = ClassifyConfig
+
     def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = ANY) -> None:
         super().__init__()
-        self.meaning = meaning
+        self.config, self.meaning = config, meaning
         self.carried = Carried(meaning.to_json(), fingerprint)
         if meaning.vocabulary is None:
             size = meaning.channels
@@ -46,6 +50,14 @@ class Classifier(nn.Module):
         logits: Tensor = self.output(self.output_dropout(found))
         # beside a logit of 0 the softmax is the logistic function
         return logits if logits.size(1) > 1 else torch.cat((torch.zeros_like(logits), logits), 1)
+
+    @classmethod
+    def restored(cls, config: ClassifyConfig, weights: Mapping[str, Tensor]) -> Self:
+        """The model that weights belong to, without its data; its weights are still to be loaded."""
+        return cls(config, Meaning.from_json(carried_by(weights)))
+
+
+restore = Classifier.restored
 
 
 class Standardise(nn.Module):
@@ -75,8 +87,3 @@ def embedding(words: int, features: int, tuned: bool) -> nn.Embedding:
     nn.init.uniform_(made.weight, -UNKNOWN_SCALE, UNKNOWN_SCALE)
     made.weight.requires_grad_(tuned)
     return made
-
-
-def restore(config: ClassifyConfig, weights: Mapping[str, Tensor]) -> Classifier:
-    """The model that weights belong to, without its data; its weights are still to be loaded."""
-    return Classifier(config, Meaning.from_json(carried_by(weights)))

@@ -9,7 +9,7 @@ from mufuru.experiments.data import glove, labelled, sst
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.data.vectors import Vectors
-from mufuru.experiments.tasks.classify.config import NAMED_VECTORS, ClassifyConfig, DataConfig
+from mufuru.experiments.tasks.classify.config import NAMED_VECTORS, DataConfig
 
 
 def load(data: DataConfig) -> Labelled:
@@ -32,11 +32,11 @@ def load(data: DataConfig) -> Labelled:
     )
 
 
-def word_vectors(config: ClassifyConfig, words: Collection[str]) -> Vectors:
+def word_vectors(vectors: str, data_dir: str | None, features: int, words: Collection[str]) -> Vectors:
     """The vectors of those of the words that have one, from where the settings say."""
-    found = _read_vectors(str(config.vectors), config.data.data_dir, config.embedding_size, words)
+    found = _read_vectors(vectors, data_dir, features, words)
     if not found.found:
-        raise DataError(f"{config.vectors} has a vector for none of the {len(words):,} words of the texts: expected "
+        raise DataError(f"{vectors} has a vector for none of the {len(words):,} words of the texts: expected "
                         "vectors of their language, and in their case if lowercase is off")  # fmt: skip
     return found
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.settings import SettingError, choose
-from mufuru.experiments.tasks.classify import inspection, sources
+from mufuru.experiments.tasks.classify import inspection, sentences, sources
 from mufuru.experiments.tasks.classify.batches import Batch, Batches, Encoded, in_order, shuffled
 from mufuru.experiments.tasks.classify.config import ClassifyConfig
 from mufuru.experiments.tasks.classify.encoding import encode
@@ -39,7 +39,11 @@ class ClassifyTask:
         if self.labelled.kind == "numeric" and config.vectors is not None:
             raise SettingError("vectors are for words, and the data is numeric: leave vectors out")
         self.description = self.labelled.description
-        self.vectors = None if config.vectors is None else sources.word_vectors(config, self._all_words())
+        self.vectors = None
+        if config.vectors is not None:
+            self.vectors = sources.word_vectors(
+                config.vectors, config.data.data_dir, config.embedding_size, self._all_words()
+            )
         self.meaning = self._meaning()
         self._encoded = {split: self._encode(split) for split in SPLITS}
         self._fixed = {
@@ -86,12 +90,17 @@ class ClassifyTask:
         return found | ({"macro_f1": _macro_f1(totals.sums)} if "said 0" in totals.sums else {})
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """What the data is; and MuFuRU's mean operation weights by class of the word it reads, over validation."""
+        """What the data is; and what a MuFuRU does with it, over validation: `inspection.operation_weights` by class of
+        the word it reads, and in "sentences" `sentences.walk`, where there are words."""
         found: dict[str, Any] = {"data": self.description}
         if self.config.cell.cell != "mufuru":
             return found
         words = None if self.config.data.cut == "characters" else self.meaning.vocabulary
-        return found | {"operation_weights": inspection.operation_weights(model, self._fixed["valid"], words)}
+        found |= inspection.operation_weights(model, self._fixed["valid"], words)
+        if words is not None:
+            valid = self.labelled.valid
+            found["sentences"] = sentences.walk(model, self.meaning, self.config, valid.tokens, valid.targets)
+        return found
 
     def _all_words(self) -> dict[str, None]:
         """Each once, in the order of the data."""

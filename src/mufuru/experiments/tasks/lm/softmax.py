@@ -7,6 +7,7 @@ gradients are formed with the loss itself, so nothing but them waits for the bac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,12 +29,19 @@ def loss_sum(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, rows
     return -log_probabilities(hidden, weight, bias, targets, rows).sum(dtype=torch.float64)
 
 
-@torch.no_grad()
 def log_probabilities(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, rows: int = ROWS) -> Tensor:
     """(n,): the logarithm of each target's probability."""
+    return log_probabilities_by(lambda h: torch.addmm(bias, h, weight.T), hidden, targets, rows)
+
+
+@torch.no_grad()
+def log_probabilities_by(
+    output: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, rows: int = ROWS
+) -> Tensor:
+    """The same with any output layer, which gives the logits."""
     found = [hidden.new_empty(0)]
     for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
-        logits = torch.addmm(bias, h, weight.T)
+        logits = output(h)
         chosen = logits.gather(1, t.unsqueeze(1)).squeeze(1)
         found.append(chosen - logits.logsumexp(1))
     return torch.cat(found)

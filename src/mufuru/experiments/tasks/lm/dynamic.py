@@ -1,0 +1,66 @@
+r"""Dynamic evaluation (Krause et al., "Dynamic Evaluation of Neural Sequence Models", 2018) by gradient descent.
+
+The text is read in segments. Each is predicted with the weights as they are, and only then learned from:
+
+$$\theta_i = \theta_{i-1} - \eta \nabla L(s_i) + \lambda (\theta_g - \theta_{i-1})$$
+
+where $\theta_g$ are the trained weights. So every token is predicted once, from nothing but what came before it, but
+the model that predicts the end of the text is not the one that predicted its beginning: a perplexity to be reported
+apart.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mufuru.experiments.settings import SettingError, check_positive, choose
+from mufuru.experiments.tasks.cells import detach
+from mufuru.experiments.tasks.lm.batches import cut
+from mufuru.experiments.tasks.lm.task import LMTask, first_token
+from mufuru.experiments.tasks.task import State, Step, Totals
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """How a model learns from the text that it is evaluated on."""
+
+    learning_rate: float = 0.1
+    """Step size: of the gradient of a segment's mean loss."""
+    decay: float = 0.001
+    """Share of the way back to the trained weights after each segment."""
+    segment: int = 20
+    """Tokens that are predicted before the weights change."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "learning_rate", "segment")
+        if not 0 <= self.decay <= 1:
+            raise SettingError(f"decay should be from 0 to 1, got {self.decay}")
+
+
+def evaluate(task: LMTask, model: nn.Module, split: str, how: Dynamic) -> dict[str, float]:
+    """The metrics over a split; the model itself stays as it is."""
+    tokens = choose("split", split, {name: getattr(task.corpus, name) for name in ("train", "valid", "test")})
+    learner: Any = copy.deepcopy(model).eval()
+    weights = list(learner.parameters())
+    trained = [weight.detach().clone() for weight in weights]
+    totals, state = Totals(), None
+    for window in cut(tokens, first_token(task.corpus.vocabulary), 1, how.segment):
+        with torch.enable_grad():
+            found = learner.predict(window.inputs, window.targets, state)
+            gradients = torch.autograd.grad(found.loss / window.targets.numel(), weights)
+        state = _add(totals, found, window.targets.numel())
+        with torch.no_grad():
+            for weight, gradient, start in zip(weights, gradients, trained, strict=True):
+                weight += how.decay * (start - weight) - how.learning_rate * gradient
+    return task.metrics(totals)
+
+
+def _add(totals: Totals, found: Any, count: int) -> State:
+    """Count a segment's predictions; returned is the state for the next one."""
+    totals.add(Step(found.loss, count))
+    return detach(found.state)

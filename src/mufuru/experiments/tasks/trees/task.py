@@ -1,0 +1,143 @@
+"""The task of trees: parse trees in, the probability of each label of each phrase out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from mufuru.experiments.data import sst
+from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data.sst import Treebank
+from mufuru.experiments.data.trees import LABELS, Tree
+from mufuru.experiments.settings import choose
+from mufuru.experiments.tasks.classify import sources
+from mufuru.experiments.tasks.classify.meaning import Meaning, build_vocabulary
+from mufuru.experiments.tasks.task import State, Step, Totals
+from mufuru.experiments.tasks.trees import batches, inspection
+from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, Batches, Forest, Phrases
+from mufuru.experiments.tasks.trees.config import TreebankConfig, TreesConfig
+from mufuru.experiments.tasks.trees.model import TreeClassifier
+
+EVALUATION_BATCH = 100
+"""Trees at a time where nothing is trained; no metric depends on it."""
+SPLITS = ("train", "valid", "test")
+
+
+class TreesTask:
+    """Trees, model and metrics of one run.
+
+    Training learns the label of every phrase that has one; elsewhere accuracy is that of whole sentences, neutral ones
+    left out where there are two classes, as in the literature.
+    """
+
+    metric = "accuracy"
+    higher_is_better = True
+
+    def __init__(self, config: TreesConfig, treebank: Treebank | None = None) -> None:
+        self.config = config
+        treebank = load(config.data) if treebank is None else treebank
+        self._phrases = {split: self._chosen(split, getattr(treebank, split)) for split in SPLITS}
+        self.vectors = None
+        if config.vectors is not None:
+            words = dict.fromkeys(word for split in SPLITS for word in self._words(split))
+            self.vectors = sources.word_vectors(config.vectors, config.data.data_dir, config.embedding_size, words)
+        known = self.vectors.found if self.vectors else ()
+        self._vocabulary = build_vocabulary(Counter(self._words("train")), known, config.min_count)
+        self.meaning = Meaning(sst.LABELS[config.data.classes], self._vocabulary)
+        self.forests: dict[str, Forest] = {
+            split: batches.encode(found, self._vocabulary, config.lowercase) for split, found in self._phrases.items()
+        }
+        counts = [f"{len(self.forests[split]):,}" for split in SPLITS]
+        self.description = (f"{treebank.name}, {config.data.classes} classes: trees of {counts[0]} sentences to train "
+                            f"on, {counts[1]} for validation and {counts[2]} for the test")  # fmt: skip
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the trees and the words that are known of them, wherever they were read from."""
+        total = hashlib.sha256(json.dumps(self.meaning.to_json()).encode())
+        for found in self._phrases.values():
+            total.update(json.dumps(found).encode())
+        return total.hexdigest()
+
+    def build(self) -> TreeClassifier:
+        model = TreeClassifier(self.config, self.meaning, self.fingerprint)
+        if self.vectors:
+            with torch.no_grad():
+                model.embedding.weight[self._vocabulary.encode(self.vectors.found)] = self.vectors.matrix
+        return model
+
+    def batches(self, split: str, epoch: int = 0) -> Batches:
+        """All batches; those of "train" in an order of the epoch's own."""
+        forest = choose("split", split, self.forests)
+        if split != "train":
+            return Batches(forest, batches.in_order(len(forest), EVALUATION_BATCH))
+        size, seed = self.config.training.batch_size, self.config.seed
+        return Batches(forest, batches.shuffled(len(forest), size, "trees", seed, epoch))
+
+    def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
+        logits: Tensor = model(batch.words, batch.levels)
+        phrases = _right(logits, batch.targets)
+        if model.training:
+            loss = cross_entropy(logits, batch.targets, ignore_index=UNLABELLED, reduction="sum")
+            return Step(loss, phrases[1], sums={"phrases right": phrases[0], "phrases": phrases[1]})
+        logits, targets = logits[batch.roots], batch.targets[batch.roots]
+        loss = cross_entropy(logits, targets, ignore_index=UNLABELLED, reduction="sum")
+        right, count = _right(logits, targets)
+        return Step(loss, count, sums={"right": right, "phrases right": phrases[0], "phrases": phrases[1]})
+
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        """In training the loss of a phrase, in evaluation that of a sentence, and the accuracy of sentences; and the
+        accuracy of phrases always."""
+        found = {"loss": totals.mean("loss")} | ({"accuracy": totals.mean("right")} if "right" in totals.sums else {})
+        return found | {"phrase_accuracy": totals.sums["phrases right"] / totals.sums["phrases"]}
+
+    def inspect(self, model: nn.Module) -> dict[str, Any]:
+        """What the data is; and of TreeMuFuRU the mean weights of its choices by class of the left child, over
+        validation."""
+        found: dict[str, Any] = {"data": self.description}
+        if self.config.cell.cell == "lstm":
+            return found
+        return found | {"operation_weights": inspection.operation_weights(model, self.batches("valid"))}
+
+    def _chosen(self, split: str, trees: Sequence[Tree]) -> list[Phrases]:
+        """Of training all trees from which there is something to learn, otherwise those of labelled sentences."""
+        found = [batches.numbered(tree, self._target) for tree in trees]
+        if split == "train":
+            found = [phrases for phrases in found if any(target != UNLABELLED for target in phrases.targets)]
+        else:
+            found = [phrases for phrases in found if phrases.targets[-1] != UNLABELLED]
+        if not found:
+            raise DataError(f"no tree of {split} has a label other than neutral, which two classes leave out: give "
+                            "more trees, or choose 5 classes")  # fmt: skip
+        return found
+
+    def _target(self, label: int) -> int:
+        if self.config.data.classes == LABELS:
+            return label
+        return UNLABELLED if label == sst.NEUTRAL else int(label > sst.NEUTRAL)
+
+    def _words(self, split: str) -> Iterator[str]:
+        """The words of a split as they are looked up, one by one."""
+        for phrases in self._phrases[split]:
+            yield from map(str.lower, phrases.words) if self.config.lowercase else phrases.words
+
+
+def load(data: TreebankConfig) -> Treebank:
+    """The treebank that the settings name."""
+    if data.treebank is not None:
+        return sst.load_own(Path(data.treebank))
+    return sst.load(None if data.data_dir is None else Path(data.data_dir))
+
+
+def _right(logits: Tensor, targets: Tensor) -> tuple[float, int]:
+    """How many labelled phrases are named rightly, and how many there are."""
+    found, labelled = logits.detach().argmax(1), targets != UNLABELLED
+    return float(((found == targets) & labelled).sum()), int(labelled.sum())
