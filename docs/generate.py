@@ -11,18 +11,21 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import features
 import initialisation_tables
 import operations as drawing
 
 from mufuru import PAPER, ops
 from mufuru.experiments.record import Record, read_records
-from mufuru.experiments.report import logic
+from mufuru.experiments.report import lm, logic, sentiment
 from mufuru.experiments.report.figures.style import svg
 from mufuru.unit import DEFAULT_OP_BIAS
 
 DOCS = Path(__file__).parent
 RECORD = DOCS.parent / "benchmarks" / "results" / "initialisation.json"
 RESULTS = DOCS.parent / "results"
+REPORTS = (logic.REPORT, lm.REPORT, sentiment.REPORT)
+"""Each has its page in docs/reproduction and its records in results/, both by its name."""
 
 
 def operations() -> str:
@@ -74,12 +77,16 @@ def records(experiment: str) -> list[Record]:
 
 def main() -> None:
     check = "--check" in sys.argv[1:]
-    formulae = records("logic")
     write(DOCS / "unit.md", {"operations": operations(), "initialisation": initialisation()}, check)
-    write(DOCS / "reproduction" / "logic.md", logic.document(formulae), check)
+    tried = json.loads(features.RECORD.read_text(encoding="utf-8"))
+    write(DOCS / "from-training-to-production.md", {"features": features.table(tried)}, check)
+    for report in REPORTS:
+        found = records(report.name)
+        write(DOCS / "reproduction" / f"{report.name}.md", report.document(found), check)
+        if not check:
+            report.illustrate(found, DOCS / "reproduction" / report.name)
     if not check:
         (DOCS / "unit" / "operations.svg").write_bytes(svg(drawing.figure()))
-        logic.illustrate(formulae, DOCS / "reproduction" / "logic")
 
 
 if __name__ == "__main__":

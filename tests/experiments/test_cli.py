@@ -50,7 +50,7 @@ MISTAKES = {
     "evaluate run --split tset": "--split should be one of train, valid, test, got 'tset'. Did you mean test?",
     "evaluate --splt test": "unknown option --splt. Did you mean --split?",
     "report": "RUNS is missing",
-    "reproduce lgic": "unknown experiment lgic: expected one of logic. Did you mean logic?",
+    "reproduce lgic": "unknown experiment lgic: expected one of logic, lm, sentiment. Did you mean logic?",
     "reproduce logic --part figurs": "Did you mean figures?",
     "reproduce logic --sizes big": "--sizes cannot be ['big']",
     "reproduce logic --seeds 0": "seeds should be at least 1, got 0",

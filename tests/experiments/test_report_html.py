@@ -18,7 +18,6 @@ from mufuru.experiments.report import html, logic, markdown
 from mufuru.experiments.report.tables import Table
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = ("benchmarks/initialisation_tables.py", "benchmarks/results/initialisation.json")
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -67,7 +66,7 @@ def of(reader: Reader, tag: str) -> list[dict[str, str | None]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the whole experiment."""
     path = tmp_path_factory.mktemp("report")
-    written = logic.build(experiment(), path)
+    written = logic.REPORT.build(experiment(), path)
     assert written[0] == path / "report.html"
     assert sorted(written) == sorted(path.iterdir())
     assert len(written) == 1 + 2 * 6
@@ -76,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_is_whole(folder: Path) -> None:
     reader = read(folder / "report.html")
-    titles = {part.title for name, part in logic.PARTS.items() if name != "short"}
+    titles = {part.title for name, part in logic.REPORT.parts.items() if name != "short"}
     for words in (
         *titles,
         "Settings and seeds",
@@ -150,11 +149,11 @@ def test_an_unknown_cell_and_a_task_name_are_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("group", ["sweep", "short", "solved", "open", "ablation"])
 def test_a_part_alone(group: str, tmp_path: Path) -> None:
     records = [made(group), made(group, "gru", seed=1), made(group, "lstm")]
-    reader = read(logic.build(records, tmp_path)[0])
-    assert logic.PARTS[group].title in reader.text
-    for name in {*logic.WHOLE} - {group}:
-        assert f"Not run: {logic.PARTS[name].title.lower()}." in reader.text
-        assert logic.PARTS[name].command in reader.text
+    reader = read(logic.REPORT.build(records, tmp_path)[0])
+    assert logic.REPORT.parts[group].title in reader.text
+    for name in {*logic.REPORT.whole} - {group}:
+        assert f"Not run: {logic.REPORT.parts[name].title.lower()}." in reader.text
+        assert logic.REPORT.parts[name].command in reader.text
 
 
 def test_a_single_run(tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ def test_runs_of_several_tasks(tmp_path: Path) -> None:
 def test_a_sweep_of_two_settings_is_not_taken_for_one(tmp_path: Path) -> None:
     mixed = [made("sweep", rate=rate) for rate in (1e-3, 1e-2)]
     with pytest.raises(RecordError, match="two runs with seed 0"):
-        logic.build(mixed, tmp_path)
+        logic.REPORT.build(mixed, tmp_path)
     html.write(mixed, tmp_path / "page.html")
     assert "mufuru: 2 finished runs" in read(tmp_path / "page.html").text
 
@@ -190,7 +189,7 @@ def test_many_settings_are_not_all_drawn(tmp_path: Path) -> None:
 
 def test_records_from_a_file_give_the_same_words(tmp_path: Path) -> None:
     write_records(tmp_path / "records.jsonl", experiment())
-    assert logic.document(read_records(tmp_path / "records.jsonl")) == logic.document(experiment())
+    assert logic.REPORT.document(read_records(tmp_path / "records.jsonl")) == logic.REPORT.document(experiment())
 
 
 def test_markdown_takes_text_for_text() -> None:
@@ -200,26 +199,25 @@ def test_markdown_takes_text_for_text() -> None:
 
 
 def test_documentation_without_runs_says_what_to_do() -> None:
-    parts = logic.document([])
-    for name in logic.WHOLE:
-        assert f"`{logic.PARTS[name].command}`" in parts[name]
-    assert "short" not in " ".join(logic.document([made("short")]).values())
+    parts = logic.REPORT.document([])
+    for name in logic.REPORT.whole:
+        assert f"`{logic.REPORT.parts[name].command}`" in parts[name]
+    assert "short" not in " ".join(logic.REPORT.document([made("short")]).values())
 
 
 def test_documentation_shows_figures_that_are_written(tmp_path: Path) -> None:
-    written = logic.illustrate([record for record in experiment() if record.group != "open"], tmp_path)
-    text = "".join(logic.document(experiment()).values())
+    written = logic.REPORT.illustrate([record for record in experiment() if record.group != "open"], tmp_path)
+    text = "".join(logic.REPORT.document(experiment()).values())
     linked = set(re.findall(r"\]\(logic/([\w-]+\.svg)\)", text))
     assert {path.name for path in written} | {"open.svg"} == linked
     assert all(path.exists() for path in written)
 
 
 def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("docs/generate.py", "docs/unit.md", "docs/reproduction/logic.md", *BENCHMARKS):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("docs", "benchmarks"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     write_records(tmp_path / "results" / "logic" / "sweep.jsonl", [made(test=0.875)])
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "docs"), *sys.path])
     main = runpy.run_path(str(tmp_path / "docs" / "generate.py"))["main"]
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
     with pytest.raises(SystemExit, match=r"the part claims of docs/reproduction/logic\.md is out of date"):

@@ -30,7 +30,7 @@ T2 = 4.302653
 
 def table(name: str, place: int = 0) -> Table:
     """A table of a part of the whole experiment."""
-    blocks = logic.parts(runs.unique(experiment()))[name]
+    blocks = logic.REPORT.blocks(runs.unique(experiment()))[name]
     found = [b.table if isinstance(b, Folded) else b for b in blocks if isinstance(b, Table | Folded)]
     return found[place]
 

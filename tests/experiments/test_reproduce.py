@@ -65,7 +65,7 @@ def test_from_nothing_to_tables_and_figures(
 ) -> None:
     """The second time nothing is trained, and everything is written again."""
     monkeypatch.setitem(PRESETS, "short", TINY)
-    monkeypatch.setattr(reproduce, "SHORT_SEEDS", 1)
+    monkeypatch.setattr(reproduce.logic, "SHORT_SEEDS", 1)
     line = ("reproduce", "logic", "--short", "--jobs", 1, "--output", tmp_path / "runs", "--record", tmp_path / "kept")
     said = command(capsys, *line)
     assert said.code == 0, said.err

@@ -9,15 +9,22 @@ from typing import Annotated, Literal
 
 import torch
 import tyro
+from torch import nn
 
 from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import parse
+from mufuru.experiments.cli.usage import UsageError, parse
 from mufuru.experiments.engine import evaluate, load_run
+from mufuru.experiments.tasks.lm import LMTask, dynamic
+from mufuru.experiments.tasks.lm.dynamic import Dynamic
+from mufuru.experiments.tasks.task import Task
 
 EXAMPLES = """\
   mufuru evaluate runs/first
   mufuru evaluate runs/first --split valid --json
+  mufuru evaluate runs/words --dynamic --learning-rate 0.05
 """
+
+DYNAMIC = "dynamic"
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,15 @@ class Evaluate:
     """Print JSON."""
     threads: int = 1
     """Threads to compute with."""
+    dynamic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Of a language model, also dynamic evaluation: it goes on learning from the text that it has predicted. Choose the
+    next three on the validation data."""
+    learning_rate: float = Dynamic.learning_rate
+    """Of dynamic evaluation: step size of the gradient of a segment's mean loss."""
+    decay: float = Dynamic.decay
+    """Of dynamic evaluation: share of the way back to the trained weights after each segment."""
+    segment: int = Dynamic.segment
+    """Of dynamic evaluation: tokens that are predicted before the weights change."""
 
 
 def run(arguments: list[str]) -> int:
@@ -37,9 +53,20 @@ def run(arguments: list[str]) -> int:
     chosen = parse(Evaluate, arguments, prog="mufuru evaluate", description=description, examples=EXAMPLES)
     torch.set_num_threads(max(1, chosen.threads))
     task, model = load_run(chosen.run)
-    metrics = evaluate(task, model, chosen.split)
+    found: dict[str, dict[str, float]] = {chosen.split: evaluate(task, model, chosen.split)}
+    if chosen.dynamic:
+        found[DYNAMIC] = evaluate_dynamically(task, model, chosen)
     if chosen.json:
-        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": metrics}))
+        also = {"dynamic": found[DYNAMIC]} if chosen.dynamic else {}
+        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": found[chosen.split]} | also))
     else:
-        show_metrics({chosen.split: metrics})
+        show_metrics(found)
     return 0
+
+
+def evaluate_dynamically(task: Task, model: nn.Module, chosen: Evaluate) -> dict[str, float]:
+    """Only language models can: what follows a text is its own label."""
+    if not isinstance(task, LMTask):
+        raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
+    how = Dynamic(chosen.learning_rate, chosen.decay, chosen.segment)
+    return dynamic.evaluate(task, model, chosen.split, how)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from mufuru.experiments.cli.show import show_accuracy
+from mufuru.experiments.cli.show import show_accuracy, show_models
 from mufuru.experiments.cli.usage import UsageError, nearest, parse
 from mufuru.experiments.engine.sweep import Outcome
 from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction, reproduce
@@ -17,14 +17,36 @@ from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction, reproduce
 EXAMPLES = """\
   mufuru reproduce {name} --short
   mufuru reproduce {name} --jobs 8
-  mufuru reproduce {name} --part figures --cells mufuru gru --sizes 8 64 --seeds 5
+  mufuru reproduce {name} --part {part}
 """
-MAIN = {
-    "short": "Trained on short formulae, tested on longer ones",
-    "sweep": "The paper's setting",
-    "solved": "One setting for every size",
+PARTS = {
+    "logic": "figures --cells mufuru gru --sizes 8 64 --seeds 5",
+    "lm": "paper --cells mufuru gru --record results/lm",
+    "sentiment": "dimensions --dimensions 50 300",
 }
-"""The groups whose runs differ in cell, size and seed alone, and their titles; the others are for the report."""
+"""A part of each experiment, for the examples."""
+MAIN = {
+    "logic": {
+        "short": "Trained on short formulae, tested on longer ones",
+        "sweep": "The paper's setting",
+        "solved": "One setting for every size",
+    },
+    "lm": {
+        "short": "Once through the text",
+        "paper": "The paper's setting",
+        "lean": "With a recurrent controller",
+        "keep": "Another start of keep",
+        "best": "Well regularised",
+    },
+    "sentiment": {
+        "short": "Once through the sentences",
+        "paper": "The paper's setting",
+        "dimensions": "Other word vectors",
+        "best": "Well regularised",
+        "trees": "Along the parse trees",
+    },
+}
+"""The groups that are shown at the end, and their titles; the others are for the report."""
 DESCRIPTION = """\
 Train all runs of an experiment on all cores, then write tables, figures and a report.
 What is finished is skipped: after Ctrl-C or worse the same command goes on."""
@@ -65,7 +87,7 @@ def run(arguments: list[str]) -> int:
         checkpoint_seconds=options.checkpoint_seconds,
     )
     if not options.quiet:
-        show(made)
+        show(name, made)
     return report_failures(made.outcome)
 
 
@@ -75,8 +97,12 @@ def overview() -> str:
     return (
         f"usage: mufuru reproduce EXPERIMENT [OPTIONS]\n\n{DESCRIPTION}\n\n"
         f"experiments: {', '.join(EXPERIMENTS)}\n\nmufuru reproduce EXPERIMENT --help lists all options.\n\n"
-        f"examples:\n{EXAMPLES.format(name=first)}"
+        f"examples:\n{examples(first)}"
     )
+
+
+def examples(name: str) -> str:
+    return EXAMPLES.format(name=name, part=PARTS[name])
 
 
 def parse_experiment(name: str, arguments: list[str]) -> tuple[Options, Any]:
@@ -90,18 +116,19 @@ def parse_experiment(name: str, arguments: list[str]) -> tuple[Options, Any]:
         arguments,
         prog=f"mufuru reproduce {name}",
         description=DESCRIPTION,
-        examples=EXAMPLES.format(name=name),
+        examples=examples(name),
     )
     if parsed.options.jobs is not None and parsed.options.jobs < 1:
         raise UsageError(f"--jobs should be at least 1, got {parsed.options.jobs}. See mufuru reproduce {name} --help")
     return parsed.options, parsed.grid
 
 
-def show(made: Reproduction) -> None:
+def show(name: str, made: Reproduction) -> None:
     """The main results, and where the rest is."""
-    for group, title in MAIN.items():
+    table = show_accuracy if name == "logic" else show_models
+    for group, title in MAIN[name].items():
         if records := [record for record in made.records if record.group == group]:
-            show_accuracy(title, records)
+            table(title, records)
     if made.files:
         print("Written:", *made.files, sep="\n  ")
 

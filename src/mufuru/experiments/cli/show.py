@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import runs, tables
+from mufuru.experiments.report import models, runs, tables
 
 
 def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
@@ -33,6 +33,14 @@ def _accuracies(records: Sequence[Record]) -> Iterator[list[str]]:
             found = runs.summary(runs.where(records, cell__cell=cell, cell__hidden_size=size))
             if found:
                 yield [runs.name(cell), str(size), str(found.n), tables.accuracy(found)]
+
+
+def show_models(title: str, records: Sequence[Record]) -> None:
+    """What each model reaches on the test data over the seeds."""
+    measure = models.measure_of(records)
+    head = ["model", "runs", f"test {measure.name} (95 % interval)"]
+    summaries = ((name, models.summary(found)) for name, found in models.by_model(records).items())
+    _show(title, head, ([name, str(found.n), measure.interval(found)] for name, found in summaries if found))
 
 
 def _show(title: str, head: Sequence[str], rows: Iterator[list[str]]) -> None:

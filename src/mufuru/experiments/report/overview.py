@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import paper, provenance, runs, sections, tables, weights
+from mufuru.experiments.report import operation_use, paper, provenance, runs, sections, tables, walked, weights
 from mufuru.experiments.report.figures import curves, style
 from mufuru.experiments.report.page import Block, Command, Page, Picture, Section
 from mufuru.experiments.report.runs import Runs
@@ -23,15 +23,28 @@ def page(records: Runs) -> Page:
 
 def _task(task: str, records: Runs) -> list[Section]:
     blocks: list[Block] = [results(records)]
-    if stated := paper.numbers(task):
+    if stated := published(task, records):
         rows = tuple((number.model, number.metric, f"{number.value:g}", number.place) for number in stated)
         blocks.append(Table(f"The paper's results ({paper.AUTHORS})", ("model", "metric", "value", "section"), rows))
     blocks.extend(_curves(task, records))
     # a mean over different settings would mean nothing
     if len(alike(records)) == 1 and any(map(weights.recorded, records)):
-        blocks.extend(sections.operation_weights(records))
+        blocks.extend(_operations(task, records))
     table = provenance.settings({"value": records}, "Every setting. Where runs differ, all values")
     return [Section(f"{task}: results", tuple(blocks)), Section(f"{task}: settings", (table,))]
+
+
+def published(task: str, records: Runs) -> tuple[paper.Number, ...]:
+    """The paper's numbers, where the runs are on the paper's data."""
+    own = any(runs.setting(record, name) for record in records for name in ("data.text", "data.data", "data.treebank"))
+    return () if own else paper.numbers({"classify": "sentiment", "trees": "sentiment"}.get(task, task))
+
+
+def _operations(task: str, records: Runs) -> list[Block]:
+    if task == "logic":
+        return sections.operation_weights(records)
+    found = operation_use.blocks(f"{task}-operations", {"MuFuRU": records}, "the validation data")
+    return found + (walked.blocks(f"{task}-sentence", records) if any(map(walked.recorded, records)) else [])
 
 
 def results(records: Runs) -> Table:
@@ -69,8 +82,9 @@ def _curves(task: str, records: Runs) -> list[Block]:
     caption = "Learning curves: mean over the seeds, and the middle half of the runs as a shade."
     if len(lines) > len(shown):
         caption += f" The first {len(shown)} of {len(lines)} settings."
-    alt = f"Training loss and validation {metric} by epoch for {', '.join(shown)}"
-    return [Picture(f"{task}-curves", lambda: curves.draw({"": shown}, metric, looks), alt, caption)]
+    by = curves.axis_of(records)
+    alt = f"Training loss and validation {metric} by {by} for {', '.join(shown)}"
+    return [Picture(f"{task}-curves", lambda: curves.draw({"": shown}, metric, looks, by), alt, caption)]
 
 
 def _curve_keys(records: Runs) -> list[str]:

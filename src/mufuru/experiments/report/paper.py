@@ -73,6 +73,21 @@ LOGIC_OPEN = (
     "runs per point",
 )
 
+LM_CLAIMS = (
+    Claim("gru", "The GRU with a testset perplexity of 123.0", "4.2"),
+    Claim("mufuru", "the MuFuRU with a perplexity of 119.7", "4.2"),
+    Claim("ahead", "The GRU […] was outperformed by the MuFuRU", "4.2"),
+    Claim("as good", "the MuFuRU should be at least as good at modeling sequences as the GRU", "4.2"),
+)
+
+SENTIMENT_CLAIMS = (
+    Claim("gru", "GRU 87.3", "Figure 1(c)"),
+    Claim("mufuru", "MuFuRU 87.6", "Figure 1(c)"),
+    Claim("ahead", "The MuFuRU performs better than the GRU", "4.3"),
+    Claim("near", "The MuFuRU even approaches state-of-the-art results", "4.3"),
+    Claim("trees", "the differentiable operations of the MuFuRU can be integrated into other architectures", "4.3"),
+)
+
 NUMBERS = (
     Number("lm", "GRU", "test perplexity", 123.0, "4.2"),
     Number("lm", "MuFuRU", "test perplexity", 119.7, "4.2"),

@@ -35,8 +35,8 @@ def mean(records: Runs) -> Weights | None:
     found = [w for record in records if (w := recorded(record))]
     if not found:
         return None
-    tokens = _ordered(found[0], paper.TOKENS)
-    operations = _ordered(found[0][tokens[0]], paper.OPERATIONS)
+    tokens = ordered(found[0], paper.TOKENS)
+    operations = ordered(found[0][tokens[0]], paper.OPERATIONS)
     same = [w for w in found if w.keys() == set(tokens) and all(row.keys() == set(operations) for row in w.values())]
     cells = [[[w[token][op] for w in same] for op in operations] for token in tokens]
     means = tuple(tuple(statistics.fmean(cell) for cell in row) for row in cells)
@@ -51,14 +51,20 @@ def recorded(record: Record) -> dict[str, dict[str, float]]:
     return {token: dict(zip(found["ops"], row, strict=True)) for token, row in rows if row is not None}
 
 
+def counts(record: Record) -> dict[str, int]:
+    """How often each token, or one of its class, was read; nothing where the run did not count."""
+    found = inspection(record)
+    return dict(zip(found.get("tokens", ()), found.get("counts", ()), strict=False))
+
+
 def inspection(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = record.result.get("inspection", {}).get("operation_weights", {})
     return found
 
 
-def _ordered(found: Iterable[str], order: tuple[str, ...]) -> tuple[str, ...]:
-    """In the paper's order; what the paper does not have comes last. Runs may list them in any order."""
-    return tuple(sorted(found, key=lambda name: (order.index(name) if name in order else len(order), name)))
+def ordered(found: Iterable[str], order: tuple[str, ...]) -> tuple[str, ...]:
+    """In the paper's order; what the paper does not have comes last, in the order of the record."""
+    return tuple(sorted(found, key=lambda name: order.index(name) if name in order else len(order)))
 
 
 def chosen(records: Runs) -> Record | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,35 +15,43 @@ from mufuru.experiments.report.runs import Runs
 Groups = Mapping[str, Mapping[str, Runs]]
 """Row title -> name of the line -> the runs that differ in their seed alone."""
 Curve = dict[float, list[float]]
+Axis = Literal["epoch", "update"]
+"""What the curves run along: epochs, or updates where there are several looks in an epoch."""
 
 
-def draw(rows: Groups, metric: str, looks: dict[str, style.Look]) -> Figure:
+def draw(rows: Groups, metric: str, looks: dict[str, style.Look], by: Axis = "epoch") -> Figure:
     """A row for each title: the loss on the left, the metric on the right."""
     with style.style():
         figure = style.new(8.4, 0.6 + 2.3 * len(rows))
         grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True, sharey="col")
         for (left, right), (title, lines) in zip(grid, rows.items(), strict=True):
             for name, records in lines.items():
-                _line(left, curve(records, "train", "loss"), looks[name], name)
-                _line(right, curve(records, "valid", metric), looks[name], name)
+                _line(left, curve(records, "train", "loss", by), looks[name], name)
+                _line(right, curve(records, "valid", metric, by), looks[name], name)
             for axes, what in ((left, "training loss"), (right, f"validation {metric}")):
                 axes.set_title(f"{title}: {what}" if title else what)
                 axes.grid(color=style.GRID, linewidth=0.8)
         for axes in grid[-1]:
-            axes.set_xlabel("epoch")
+            axes.set_xlabel(by)
         _legend(figure, grid[0][0])
         return figure
 
 
-def curve(records: Runs, split: str, metric: str) -> Curve:
-    """The values of all runs by epoch."""
+def curve(records: Runs, split: str, metric: str, by: Axis = "epoch") -> Curve:
+    """The values of all runs by epoch or update."""
     found: Curve = {}
     for record in records:
         for line in record.curve:
             value = line.get(split, {}).get(metric)
             if value is not None:
-                found.setdefault(float(line["epoch"]), []).append(float(value))
+                found.setdefault(float(line[by]), []).append(float(value))
     return dict(sorted(found.items()))
+
+
+def axis_of(records: Runs) -> Axis:
+    """Epochs where every run has one look in each, else updates."""
+    once = all(len({line["epoch"] for line in record.curve}) == len(record.curve) for record in records)
+    return "epoch" if once else "update"
 
 
 def _line(axes: Axes, found: Curve, look: style.Look, name: str) -> None:

@@ -56,6 +56,11 @@ def look(cell: str, position: int = 0) -> Look:
     return CELLS.get(cell) or OTHERS[position % len(OTHERS)]
 
 
+def look_of(name: str, cell: str, position: int) -> Look:
+    """A cell's own look for the line that has its plain name; for its variants, which share the cell, other ones."""
+    return look("" if name.endswith(")") else cell, position)
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Our settings, whatever the user's are; theirs are back afterwards."""

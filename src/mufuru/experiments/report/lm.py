@@ -1,0 +1,157 @@
+"""The report on the language-model experiment."""
+
+from __future__ import annotations
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import models, operation_use, paper, results, runs, tables, verdicts
+from mufuru.experiments.report.experiment import Part, Report, View, of
+from mufuru.experiments.report.models import PERPLEXITY
+from mufuru.experiments.report.page import Block
+from mufuru.experiments.report.results import INTERVAL, Lines
+from mufuru.experiments.report.runs import Runs
+from mufuru.experiments.report.verdicts import Rule
+
+COMMAND = "mufuru reproduce lm"
+PUBLISHED = {number.model: number.value for number in paper.numbers("lm")}
+SLACK = 2.5
+"""A perplexity that misses the paper's by at most this, about 2 %, reproduces it in part."""
+CELLS = ("cell.cell", "cell.controller_size")
+CHOICES = {
+    "training.learning_rate": "learning rate",
+    "training.batch_size": "batch size",
+    "bptt": "window",
+    "training.clip": "clipping",
+    "cell.initialisation": "first weights",
+}
+"""What the paper leaves open, in the order of the table."""
+RULES: dict[str, Rule] = {
+    "gru": verdicts.reaches("GRU", PUBLISHED["GRU"], SLACK, PERPLEXITY),
+    "mufuru": verdicts.reaches("MuFuRU", PUBLISHED["MuFuRU"], SLACK, PERPLEXITY),
+    "ahead": verdicts.ahead("MuFuRU", "GRU", PERPLEXITY),
+    "as good": verdicts.as_good("MuFuRU", "GRU", PERPLEXITY),
+}
+BARS = {"MuFuRU": 95.0}
+"""What we hold ourselves to with the same units well regularised."""
+
+
+def about(records: Runs) -> str:
+    """The experiment in two sentences."""
+    sizes = ", ".join(map(str, runs.values(records, "cell.hidden_size")))
+    names = ", ".join(models.by_model(records))
+    return (
+        f"Language models of one recurrent layer with {sizes} units learn to predict the next word of a text."
+        f" {tables.count(len(records), 'finished run')} of {names}; lower perplexity is better."
+    )
+
+
+def lines(records: Runs, part: str) -> dict[str, list[Record]]:
+    return models.by_model(of(records, part))
+
+
+def beside(records: Runs) -> list[Block]:
+    """The paper's claims, measured in its setting."""
+    found = of(records, "paper")
+    if not found:
+        return [REPORT.missing("paper")]
+    said = f"What the paper says ({paper.AUTHORS}) beside {tables.count(len(found), 'run')} in its setting"
+    return [verdicts.table(paper.LM_CLAIMS, RULES, lines(records, "paper"), f"{said}, as far as it is known")]
+
+
+def in_papers_setting(records: Runs) -> list[Block]:
+    found = lines(records, "paper")
+    return [
+        results.dots("lm-paper", found, PUBLISHED),
+        results.table(found, f"The paper's setting: {INTERVAL}", "GRU", PUBLISHED),
+    ]
+
+
+def lean(records: Runs) -> list[Block]:
+    """The unit with a recurrent controller beside the full one and the GRU."""
+    return _beside_paper(models.by_model([*of(records, "paper"), *of(records, "lean")]), "lean")
+
+
+def keep(records: Runs) -> list[Block]:
+    """Another first logit of keep."""
+    started = {f"MuFuRU (keep at {value:g})": runs.where(of(records, "keep"), cell__keep_bias=value)
+               for value in runs.values(of(records, "keep"), "cell.keep_bias")}  # fmt: skip
+    found: dict[str, Runs] = dict(lines(records, "paper"))
+    return _beside_paper(
+        {name: some for name, some in (*found.items(), *started.items()) if "LSTM" not in name}, "keep"
+    )
+
+
+def _beside_paper(found: Lines, part: str) -> list[Block]:
+    what = {"lean": "A recurrent controller", "keep": "Another start of keep"}[part]
+    return [
+        results.dots(f"lm-{part}", found),
+        results.table(found, f"{what}, all else as in the paper's setting: {INTERVAL}", "MuFuRU"),
+    ]
+
+
+def choices(records: Runs) -> list[Block]:
+    """What each choice that the paper leaves open is worth, for the GRU."""
+    changed = of(records, "choices")
+    base = runs.where(of(records, "paper"), cell__cell="gru")
+    if not base:
+        return [REPORT.missing("paper")]
+    found = results.changes(base, changed, CHOICES)
+    caption = "GRU in the paper's setting, one thing changed at a time. A negative change is for the better"
+    return [results.change_table(found, caption)]
+
+
+def best(records: Runs) -> list[Block]:
+    found = lines(records, "best")
+    return [
+        _bar(found),
+        results.dots("lm-best", found),
+        results.table(found, f"The same 200 units, well regularised: {INTERVAL}", "GRU"),
+    ]
+
+
+def _bar(found: Lines) -> str:
+    """Is the bar met?"""
+    told = []
+    for name, bar in BARS.items():
+        summary = models.summary(found.get(name, ()))
+        if summary is not None:
+            state = "met" if PERPLEXITY.better(summary.mean, bar) else "missed"
+            told.append(f"{name} {PERPLEXITY.interval(summary)}: the bar of {bar:g} is {state}.")
+    return " ".join(told) or f"No run of {' or '.join(BARS)} is finished."
+
+
+def short(records: Runs) -> list[Block]:
+    found = lines(records, "short")
+    return [results.table(found, f"Few units, once through the text: {INTERVAL}", "GRU")]
+
+
+def operations(records: Runs) -> list[Block]:
+    """Weights by kind of token and by its frequency, over the validation text."""
+    titles = {"paper": "Paper's setting", "best": "Well regularised", "short": "Short form"}
+    panels = {title: found for part, title in titles.items() if (found := lines(records, part).get("MuFuRU"))}
+    return operation_use.blocks(
+        "lm-operations", panels, "the validation text, by kind of word and by its frequency rank"
+    )
+
+
+def curves(records: Runs) -> list[Block]:
+    titles = {"paper": "Paper's setting", "best": "Well regularised", "short": "Short form"}
+    return results.learning("lm-curves", {part: (title, lines(records, part)) for part, title in titles.items()})
+
+
+REPORT = Report(
+    "lm",
+    "Language models on the Penn Treebank",
+    ("lm",),
+    about,
+    "paper",
+    {
+        "paper": Part("The paper's setting", f"{COMMAND} --part paper", CELLS, in_papers_setting),
+        "lean": Part("The lean unit", f"{COMMAND} --part lean", CELLS, lean),
+        "keep": Part("Where keep starts", f"{COMMAND} --part keep", (*CELLS, "cell.keep_bias"), keep),
+        "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*CELLS, *CHOICES), choices),
+        "best": Part("Well regularised", f"{COMMAND} --part best", CELLS, best),
+        "short": Part("The short form", f"{COMMAND} --short", CELLS, short),
+    },
+    {"claims": View("Beside the paper", beside)},
+    {"operations": View("Operations by kind of token", operations), "curves": View("Learning curves", curves)},
+)

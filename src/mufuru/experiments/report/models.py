@@ -1,0 +1,113 @@
+"""Questions to the records of language models and classifiers: which model, what it is measured by, how good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import runs
+from mufuru.experiments.report.runs import Runs
+from mufuru.experiments.report.statistics import NOISE, Summary, paired, summarise
+from mufuru.experiments.report.tables import MISSING
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The metric that people talk of, and how it is written."""
+
+    key: str
+    """In a record."""
+    name: str
+    digits: int
+    scale: float
+    lower_is_better: bool
+
+    def value(self, found: float) -> str:
+        return f"{found:.{self.digits}f}"
+
+    def signed(self, found: float) -> str:
+        """With a sign, and a minus as long as a plus; what rounds to 0 has a plus."""
+        # adding 0.0 turns -0.0 into 0.0
+        return f"{round(found, self.digits) + 0.0:+.{self.digits}f}".replace("-", "−")
+
+    def interval(self, found: Summary | None) -> str:
+        """Mean and 95 % interval."""
+        if found is None:
+            return MISSING
+        bounds = found.interval()
+        return f"{self.value(found.mean)} " + ("(n/a)" if bounds is None else f"({'–'.join(map(self.value, bounds))})")
+
+    def change(self, found: Summary | None) -> str:
+        """A difference and its 95 % interval."""
+        if found is None:
+            return MISSING
+        bounds = found.interval()
+        return f"{self.signed(found.mean)} " + (
+            "(n/a)" if bounds is None else f"({' to '.join(map(self.signed, bounds))})"
+        )
+
+    def deviation(self, found: Summary | None) -> str:
+        return MISSING if found is None or found.deviation is None else self.value(found.deviation)
+
+    def better(self, found: float, bar: float) -> bool:
+        """Does it come to the bar or past it?"""
+        return found <= bar + NOISE if self.lower_is_better else found >= bar - NOISE
+
+
+PERPLEXITY = Measure("perplexity", "perplexity", 1, 1.0, lower_is_better=True)
+ACCURACY = Measure("accuracy", "accuracy, %", 2, 100.0, lower_is_better=False)
+NAMES = {"mufuru": "TreeMuFuRU", "lstm": "Tree-LSTM"}
+"""Of the cells of the task trees."""
+
+
+def measure_of(records: Runs) -> Measure:
+    """Perplexity where runs have it, else accuracy."""
+    return PERPLEXITY if any("perplexity" in record.result.get("test", {}) for record in records) else ACCURACY
+
+
+def model(record: Record) -> str:
+    """What a reader calls it: the cell, and the controller where it has one."""
+    cell = str(cell_of(record))
+    if record.task == "trees":
+        return NAMES.get(cell, cell)
+    controller = runs.setting(record, "cell.controller_size")
+    return runs.name(cell) + ("" if controller is None else f" (controller {controller})")
+
+
+def cell_of(record: Record) -> Any:
+    """Its name, wherever the task's settings have it."""
+    return runs.setting(record, "cell.cell") or runs.setting(record, "cell")
+
+
+def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The runs of each model, MuFuRU first, then those with a controller, then the others."""
+    found: dict[str, list[Record]] = {}
+    for record in sorted(records, key=_place):
+        found.setdefault(model(record), []).append(record)
+    return found
+
+
+def _place(record: Record) -> tuple[int, int, str]:
+    cell, order = str(cell_of(record)), list(runs.CELLS)
+    controller = runs.setting(record, "cell.controller_size") or 0
+    return (order.index(cell) if cell in order else len(order), int(controller), cell)
+
+
+def by_seed(records: Iterable[Record], split: str = "test") -> dict[int, float]:
+    """The measure of each seed as it is written, of records that differ in nothing else."""
+    found = list(records)
+    measure = measure_of(found)
+    return {seed: value * measure.scale for seed, value in runs.by_seed(found, split, measure.key).items()}
+
+
+def summary(records: Iterable[Record], split: str = "test") -> Summary | None:
+    """The measure over the seeds; None where there is no run."""
+    found = by_seed(records, split)
+    return summarise([found[seed] for seed in sorted(found)]) if found else None
+
+
+def difference(one: Iterable[Record], other: Iterable[Record], split: str = "test") -> Summary | None:
+    """The first minus the second, seed by seed; None where they share no seed."""
+    return paired(by_seed(one, split), by_seed(other, split))

@@ -1,0 +1,99 @@
+"""The runs of the language-model experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from mufuru.experiments.engine.sweep import Job
+from mufuru.experiments.reproduce import grid
+from mufuru.experiments.reproduce.grid import Setting, for_cell, with_cell, with_training
+from mufuru.experiments.tasks.cells import CellName
+from mufuru.experiments.tasks.lm import PRESETS, LMConfig
+
+CELLS: tuple[CellName, ...] = ("gru", "mufuru", "lstm")
+CONTROLLER = 50
+"""Units of the lean unit's recurrent controller: with 200 units it has a GRU's arithmetic."""
+KEEP = 3.0
+"""Start of keep's logit in the part keep; the layer's own is 2."""
+SEEDS = {"paper": 3, "lean": 3, "keep": 3, "choices": 1, "best": 1}
+"""Runs of each setting, by part."""
+EPOCH_SECONDS = 300.0
+"""About what one core takes to read the Penn Treebank once with 200 units; most of it is the softmax."""
+Part = Literal["paper", "lean", "keep", "choices", "best"]
+
+SHORT = with_training(
+    with_cell(PRESETS["paper"], hidden_size=50), epochs=1, batch_size=100, learning_rate=1e-2, evaluate_every=100
+)
+"""A quarter of the units, once through the text."""
+
+
+@dataclass(frozen=True)
+class LMGrid:
+    """The runs of the language-model experiment on the Penn Treebank."""
+
+    part: Part | Literal["all"] = "all"
+    """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: MuFuRU with
+    another start of keep. choices: what the paper does not say, for the GRU, one change at a time. best: the same units
+    well regularised."""
+    cells: tuple[CellName, ...] = CELLS
+    """Cells of the parts paper and best."""
+    seeds: int | None = None
+    """Runs of each setting; None for as many as a part has: 3 of paper, lean and keep, 1 of choices and best."""
+    short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
+
+    def __post_init__(self) -> None:
+        grid.check_seeds(self.seeds)
+
+    def jobs(self, root: Path) -> list[Job]:
+        settings = short_settings() if self.short else self.settings()
+        return grid.seeds_first(grid.jobs(root, settings, cost))
+
+    def settings(self) -> Iterator[Setting]:
+        """Those of the part, or of all parts one after another."""
+        for group, what, config in every_setting(self.cells):
+            if self.part in (group, "all"):
+                yield Setting(group, what, "lm", config, range(self.seeds or SEEDS[group]))
+
+
+def short_settings() -> Iterator[Setting]:
+    for cell in ("gru", "mufuru"):
+        yield Setting("short", cell, "lm", for_cell(SHORT, cell), range(1))
+
+
+def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMConfig]]:
+    """Group, what is different, and the settings."""
+    paper, best = PRESETS["paper"], PRESETS["best"]
+    lean = f"mufuru-controller{CONTROLLER}"
+    for cell in cells:
+        yield "paper", cell, for_cell(paper, cell)
+    yield "lean", lean, for_cell(paper, "mufuru", controller_size=CONTROLLER)
+    yield "keep", f"mufuru-keep{KEEP:g}", for_cell(paper, "mufuru", keep_bias=KEEP)
+    for what, config in choices(for_cell(paper, "gru")):
+        yield "choices", f"gru-{what}", config
+    for cell in cells:
+        yield "best", cell, for_cell(best, cell)
+    if "mufuru" in cells:
+        yield "best", lean, for_cell(best, "mufuru", controller_size=CONTROLLER)
+
+
+def choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
+    """One thing changed at a time, of those on which the paper is silent."""
+    for rate in (5e-4, 2e-3):
+        yield f"lr{rate:g}", with_training(config, learning_rate=rate)
+    for batch in (10, 40):
+        yield f"batch{batch}", with_training(config, batch_size=batch)
+    yield "window70", replace(config, bptt=70)
+    yield "clip1", with_training(config, clip=1.0)
+    yield "clip-none", with_training(config, clip=None)
+    yield "start-default", with_cell(config, initialisation="default")
+
+
+def cost(config: LMConfig) -> float:
+    """About how many seconds a run takes at most: it may stop earlier."""
+    return EPOCH_SECONDS * config.training.epochs * config.cell.hidden_size / 200

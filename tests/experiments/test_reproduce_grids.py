@@ -1,0 +1,149 @@
+"""Which runs make up the experiments with language models and with sentiment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mufuru.experiments import tasks
+from mufuru.experiments.engine.sweep import Job
+from mufuru.experiments.reproduce import Grid, LMGrid, SentimentGrid, beforehand, curves
+from mufuru.experiments.settings import SettingError, to_json
+from mufuru.experiments.tasks import classify, lm, trees
+
+WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}
+
+
+def groups(grid: Grid) -> Counter[str]:
+    return Counter(job.name.partition("/")[0] for job in grid.jobs(Path()))
+
+
+def configs(grid: Grid) -> dict[str, Any]:
+    return {job.name: job.config for job in grid.jobs(Path())}
+
+
+def changed(one: Any, other: Any) -> dict[str, Any]:
+    """The settings of the first that the second has otherwise, by dotted names."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(one):
+        mine, its = getattr(one, field.name), getattr(other, field.name)
+        if dataclasses.is_dataclass(mine):
+            found |= {f"{field.name}.{name}": value for name, value in changed(mine, its).items()}
+        elif mine != its:
+            found[field.name] = mine
+    return found
+
+
+def test_the_runs_of_the_language_models() -> None:
+    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 8, "best": 4}
+    assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 5}
+    assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
+    assert groups(LMGrid(short=True)) == {"short": 2}
+
+
+def test_the_runs_of_sentiment() -> None:
+    whole = groups(SentimentGrid())
+    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "trees": 10, "choices": 24}
+    assert groups(SentimentGrid(part="dimensions", dimensions=(50, 300), seeds=1)) == {"dimensions": 4}
+    assert groups(SentimentGrid(short=True)) == {"short": 4}
+
+
+@pytest.mark.parametrize("grid", WHOLE.values(), ids=WHOLE)
+def test_every_run_has_its_own_name_and_settings(grid: Grid) -> None:
+    jobs = grid.jobs(Path("root"))
+    assert len({job.name for job in jobs}) == len(jobs)
+    assert len({(job.kind, job.config) for job in jobs}) == len(jobs)
+    assert all(job.folder == Path("root") / job.name for job in jobs)
+    assert all(job.cost > 0 and isinstance(job.config, tasks.KINDS[job.kind].config) for job in jobs)
+    seeds = [job.config.seed for job in jobs]
+    assert seeds == sorted(seeds), "a first run of every setting comes before any second one"
+
+
+@pytest.mark.parametrize("grid", [*WHOLE.values(), LMGrid(short=True), SentimentGrid(short=True)])
+def test_no_path_of_a_machine_is_in_the_settings(grid: Grid) -> None:
+    """The data is that of $MUFURU_DATA or downloaded: only then does a record mean the same everywhere."""
+    for job in grid.jobs(Path()):
+        assert to_json(job.config)["data"]["data_dir"] is None
+
+
+def test_names_of_language_models_say_what_differs() -> None:
+    found, paper, best = configs(LMGrid()), lm.PRESETS["paper"], lm.PRESETS["best"]
+    assert found["paper/mufuru/seed-2"] == replace(paper, seed=2)
+    assert changed(found["paper/gru/seed-0"], paper) == {"cell.cell": "gru"}
+    assert changed(found["paper/lstm/seed-0"], paper) == {"cell.cell": "lstm"}
+    assert changed(found["lean/mufuru-controller50/seed-0"], paper) == {"cell.controller_size": 50}
+    assert changed(found["keep/mufuru-keep3/seed-0"], paper) == {"cell.keep_bias": 3.0}
+    assert changed(found["best/gru/seed-0"], best) == {"cell.cell": "gru"}
+    assert changed(found["best/mufuru-controller50/seed-0"], best) == {"cell.controller_size": 50}
+
+
+def test_choices_of_language_models_change_one_thing_each() -> None:
+    gru = configs(LMGrid())["paper/gru/seed-0"]
+    found = {name: changed(config, gru) for name, config in configs(LMGrid(part="choices")).items()}
+    assert found == {
+        "choices/gru-lr0.0005/seed-0": {"training.learning_rate": 5e-4},
+        "choices/gru-lr0.002/seed-0": {"training.learning_rate": 2e-3},
+        "choices/gru-batch10/seed-0": {"training.batch_size": 10},
+        "choices/gru-batch40/seed-0": {"training.batch_size": 40},
+        "choices/gru-window70/seed-0": {"bptt": 70},
+        "choices/gru-clip1/seed-0": {"training.clip": 1.0},
+        "choices/gru-clip-none/seed-0": {"training.clip": None},
+        "choices/gru-start-default/seed-0": {"cell.initialisation": "default"},
+    }
+
+
+def test_names_of_sentiment_say_what_differs() -> None:
+    found, paper = configs(SentimentGrid()), classify.PRESETS["paper"]
+    assert found["paper/mufuru/seed-4"] == replace(paper, seed=4)
+    assert changed(found["paper/lstm/seed-0"], paper) == {"cell.cell": "lstm"}
+    assert changed(found["dimensions/mufuru-glove50/seed-0"], paper) == {"embedding_size": 50}
+    assert changed(found["best/mufuru/seed-0"], classify.PRESETS["best"]) == {}
+    assert found["trees/mufuru/seed-0"] == trees.PRESETS["paper"]
+    assert found["trees/lstm/seed-0"] == trees.PRESETS["paper-lstm"]
+    gru = found["paper/gru/seed-0"]
+    assert changed(found["choices/gru-lr0.002/seed-0"], gru) == {"training.learning_rate": 2e-3}
+    assert changed(found["choices/gru-dropout0/seed-0"], gru) == {"embedding_dropout": 0.0, "output_dropout": 0.0}
+    assert changed(found["choices/mufuru-dropout0.3/seed-2"], replace(paper, seed=2)) == {
+        "embedding_dropout": 0.3,
+        "output_dropout": 0.3,
+    }
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(SettingError, match="seeds should be at least 1, got 0"):
+        LMGrid(seeds=0)
+    with pytest.raises(SettingError, match="seeds should be at least 1, got -1"):
+        SentimentGrid(seeds=-1)
+    with pytest.raises(SettingError, match="dimensions should be some of 50, 100, 200, 300, got 64"):
+        SentimentGrid(dimensions=(50, 64))
+
+
+def test_how_long_it_takes() -> None:
+    jobs = [Job(str(number), "lm", None, Path(str(number)), cost=3600.0 * 4) for number in range(3)]
+    assert beforehand.sentence(5, jobs, 2) == (
+        "3 of 5 runs to make: up to about 6 hours on 2 cores. Ctrl-C saves them, and the same command goes on."
+    )
+    assert "up to about 4 hours on 3 cores" in beforehand.sentence(3, jobs, 3)
+    assert "1 of 3 runs to make: up to about 4 hours on 1 core." in beforehand.sentence(3, jobs[:1], 1)
+    assert beforehand.duration(5) == "1 minute"
+    assert beforehand.duration(600) == "10 minutes"
+
+
+def test_curves_become_small_and_keep_their_end() -> None:
+    curve = [{"update": n, "valid": {"perplexity": n + 1 / 3}} for n in range(1, 80)]
+    assert curves.thinned(curve, 0) == curves.thinned([], 5) == []
+    assert [line["update"] for line in curves.thinned(curve[:5], 5)] == [1, 2, 3, 4, 5]
+    thin = curves.thinned(curve, 40)
+    assert len(thin) <= 40
+    assert [line["update"] for line in thin[:2]] == [1, 3]
+    assert thin[-1] == {"update": 79, "valid": {"perplexity": 79.333}}
+    for length in range(1, 30):
+        for most in (1, 3, 7):
+            made = curves.thinned(curve[:length], most)
+            assert len(made) <= most
+            assert made[-1]["update"] == length
