@@ -23,6 +23,9 @@ COMMANDS = {
     "predict": "labels of sequences, from a trained classifier",
     "generate": "text from a trained language model",
     "score": "how well a trained language model predicts a text",
+    "explore": "a local page that looks inside trained models",
+    "export": "a trained model as files for others: safetensors, int8, ONNX, torch.export",
+    "prune": "a trained model without the operations that it hardly uses",
     "report": "finished runs as one HTML page",
     "reproduce": "an experiment of the paper: all runs, tables and figures",
     "doctor": "what is installed, which kernel is live and why",
@@ -50,6 +53,9 @@ examples:
   mufuru score runs/book other.txt
   mufuru train classify --data reviews.csv --output runs/reviews
   mufuru predict runs/reviews new.txt
+  mufuru explore runs/first
+  mufuru prune runs/reviews --threshold 0.01
+  mufuru export runs/reviews --to onnx
   mufuru report runs/first -o report.html
   mufuru reproduce logic --short
 """

@@ -26,8 +26,10 @@ EXAMPLES = """\
 """
 EXTRAS = {
     "experiments": ("cattrs", "matplotlib", "numpy", "rich", "safetensors", "tyro"),
+    "explore": ("starlette", "uvicorn"),
+    "hub": ("huggingface_hub", "safetensors"),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "tensorboard": ("tensorboard",),
-    "onnx": ("onnx", "onnxruntime"),
 }
 """What `pip install mufuru[NAME]` adds."""
 VARIABLES = ("MUFURU_BUILD", "MUFURU_CACHE", "MUFURU_KERNEL", "CXX", "OMP_NUM_THREADS")

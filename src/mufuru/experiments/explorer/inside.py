@@ -1,0 +1,54 @@
+"""The numbers of one pass through a layer: states, operation weights, and what a unit's new state is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mufuru import Trace
+
+SCALE = 1e-4
+"""States go out as whole numbers of this size: they are many, and whole numbers are written several times as fast."""
+NOTHING = 1e-5
+"""A remainder below this is rounding in single precision."""
+
+
+def in_units(states: Tensor) -> dict[str, Any]:
+    """(steps, hidden) as whole numbers and their unit."""
+    return {"scale": SCALE, "values": (states / SCALE).round().int().tolist()}
+
+
+def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
+    """One direction of one layer, for the only sequence of the pass."""
+    weights = trace.weights(layer, direction)[:, 0]
+    return {
+        "ops": list(trace.op_names),
+        "weights": rounded(weights.mean(-1), 5),
+        "states": in_units(trace.outputs(layer, direction)[:, 0]),
+        "unit": of_unit(trace, layer, direction, unit),
+    }
+
+
+def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
+    """How every new state of a unit came about: the contributions and the rest add up to it.
+
+    The rest is what zoneout mixes in of the old state; it is 0 without.
+    """
+    # of the one unit alone: `trace.contributions` has those of all
+    s, v = (part(layer, direction)[:, 0, unit] for part in (trace.states, trace.features))
+    p = trace.weights(layer, direction)[:, 0, :, unit]
+    values = torch.stack([op(s, v) for op in trace.ops], -1)
+    after = trace.outputs(layer, direction)[:, 0, unit]
+    parts = {"before": s, "features": v, "weights": p, "values": values, "contributions": p * values, "after": after}
+    rest = after - parts["contributions"].sum(-1)
+    parts["rest"] = torch.where(rest.abs() < NOTHING, 0.0, rest)
+    return {"index": unit} | {name: rounded(values, 7) for name, values in parts.items()}
+
+
+def rounded(values: Tensor, digits: int) -> Any:
+    """Nested lists of short numbers."""
+    scale = 10.0**digits
+    # 0 is added for the sake of -0
+    return ((values.double() * scale).round() / scale + 0.0).tolist()

@@ -1,0 +1,43 @@
+// Elements of the page and of pictures, and how numbers are written.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An HTML element. Text is always text: nothing that was typed is ever read as HTML. */
+export function html(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+/** An SVG element. */
+export function svg(name, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, name), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** A signed number in few places, with a real minus. */
+export function signed(value, digits = 3) {
+  const text = Math.abs(value).toFixed(digits);
+  return (value < 0 && Number(text) !== 0 ? "−" : "") + text;
+}
+
+/** A probability as a percentage that never says 0 or 100 when it is not. */
+export function percent(p) {
+  if (p > 0 && p < 0.001) return "< 0.1 %";
+  if (p < 1 && p > 0.999) return "> 99.9 %";
+  return `${(100 * p).toFixed(1)} %`;
+}
+
+/** A token as people can see it. */
+export function visible(token, most = 14) {
+  const shown = { " ": "␣", "\n": "⏎", "\t": "⇥", "": "∅" }[token] ?? token;
+  const letters = [...shown];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : shown;
+}

@@ -1,0 +1,156 @@
+// The picture of one run: tokens, prediction, operation weights and states, all over the same columns.
+// Colours are attributes and not rules of a style sheet, so that a saved picture is whole.
+
+import { LEVELS, inkOn, levelOf, shade } from "./colour.js";
+import { svg, visible } from "./dom.js";
+import { ceiling, focus, titleOf } from "./predictions.js";
+
+const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", Roboto, sans-serif';
+
+/** The two halves of the picture: labels that stay, and a body that may be wider than the page. */
+export function draw(answer, info, place, options) {
+  const { colours } = options;
+  const size = (width) => ({ width, height: place.height, viewBox: `0 0 ${width} ${place.height}`, "font-family": FONT });
+  const labels = svg("svg", { ...size(place.labels), "aria-hidden": "true" }, ...rowLabels(answer, info, place, options));
+  const body = svg("svg", { ...size(place.body), role: "img", "aria-label": options.description });
+  body.append(...heads(answer, place, options), ...bars(answer, info, place, options));
+  if (answer.ops) {
+    const weights = options.mode === "one" ? answer.unit.weights : answer.weights;
+    body.append(...cells(weights, place.weights, place.column, place.op, 0, 1, colours.weights));
+    body.append(...numbers(weights, place, colours.weights));
+  }
+  const far = reach(answer);
+  body.append(...cells(states(answer), place.states, place.column, place.row, -far, far, colours.states));
+  body.append(...chosen(answer, place, options));
+  return { labels, body };
+}
+
+/** The states after every token, as numbers. */
+export function states(answer) {
+  const { scale, values } = answer.states;
+  return values.map((row) => row.map((value) => value * scale));
+}
+
+/** The end of the scale of states: 1, unless an operation went beyond. */
+export function reach(answer) {
+  return Math.max(1, ...answer.states.values.map((row) => Math.max(...row.map(Math.abs)) * answer.states.scale));
+}
+
+function text(x, y, content, attributes = {}) {
+  return svg("text", { x, y, "font-size": 12, "dominant-baseline": "central", ...attributes }, content);
+}
+
+function rowLabels(answer, info, place, { colours, unit, mode }) {
+  const right = place.labels - 10;
+  const at = (y, content, more = {}) => text(right, y, content, { "text-anchor": "end", fill: colours.ink, ...more });
+  const title = (y, content) => text(0, y - 12, content, { fill: colours.quiet, "font-size": 11, "font-weight": 600 });
+  const found = [title(place.prediction, titleOf(info))];
+  for (const [p, name] of [[1, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`], [0, "0"]]) {
+    found.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
+  }
+  if (answer.ops) {
+    found.push(title(place.weights, mode === "one" ? `Unit ${answer.unit.index}, %` : "Weights, %"));
+    answer.ops.forEach((name, k) => found.push(at(place.weights + (k + 0.5) * place.op, visible(name, 11))));
+  }
+  found.push(title(place.states, "States"));
+  const every = Math.ceil(14 / place.row);
+  for (let k = 0; k < info.units; k += 1) {
+    const own = k === unit;
+    if (!own && (k % every || Math.abs(k - unit) * place.row < 12)) continue;
+    const look = own ? { "font-weight": 700 } : { fill: colours.quiet };
+    found.push(at(place.states + (k + 0.5) * place.row, own ? `unit ${k}` : String(k), { "font-size": 11, ...look }));
+  }
+  return found;
+}
+
+function heads(answer, place, { colours, token }) {
+  return answer.tokens.flatMap((name, t) => {
+    const beside = t !== token && Math.abs(t - token) * place.column < 14;
+    if (t !== token && (t % place.every || (beside && place.every > 1))) return [];
+    const x = (t + 0.5) * place.column, y = place.head - 8;
+    const turn = { transform: `rotate(-55 ${x} ${y})`, "text-anchor": "start" };
+    const turned = place.slanted ? turn : { "text-anchor": "middle" };
+    const look = t === token ? { fill: colours.accent, "font-weight": 700 } : { fill: colours.ink };
+    return [text(x, y, visible(name), { "font-size": 13, ...turned, ...look })];
+  });
+}
+
+/** A bar for every prediction; with interventions a line where it would be without. */
+function bars(answer, info, place, { colours, baseline, token }) {
+  const top = place.prediction, height = place.bars, width = Math.max(2, Math.min(34, place.column - 4));
+  const end = answer.tokens.length * place.column, most = ceiling(answer, info);
+  const level = (p) => top + height * (1 - Math.min(1, p / most));
+  const line = (x1, x2, y, look) => svg("line", { x1, x2, y1: y, y2: y, ...look });
+  const found = [0, 0.5, 1].map((p) =>
+    line(0, end, top + height * p, { stroke: colours.line, "stroke-dasharray": p === 0.5 ? "2 3" : null }));
+  answer.predictions.forEach((prediction, t) => {
+    const { p, mark } = focus(prediction, info), x = (t + 0.5) * place.column;
+    if (p === null) return;
+    const tall = Math.max(1, top + height - level(p)), look = { rx: 2, fill: colours.bar, opacity: t === token ? 1 : 0.75 };
+    found.push(svg("rect", { x: x - width / 2, width, y: top + height - tall, height: tall, ...look }));
+    const before = baseline && focus(baseline.predictions[t], info).p;
+    if (typeof before === "number") {
+      const half = width / 2 + 3;
+      found.push(line(x - half, x + half, level(before), { stroke: colours.ink, "stroke-width": 2 }));
+    }
+    if (mark && place.column >= 14) found.push(text(x, top - 8, mark, { "text-anchor": "middle", fill: colours.ink }));
+  });
+  return found;
+}
+
+/** A heat map with one path for each shade: fast to draw, and still lines of vectors in a saved picture. */
+function cells(rows, top, width, height, low, high, ramp) {
+  const paths = new Map();
+  const gap = width > 12 && height > 6 ? 1 : 0;
+  rows.forEach((row, t) => row.forEach((value, k) => {
+    const level = levelOf(value, low, high);
+    const x = (t * width).toFixed(1), y = (top + k * height).toFixed(1);
+    const w = (width - gap).toFixed(1), h = (height - gap).toFixed(1);
+    paths.set(level, `${paths.get(level) ?? ""}M${x} ${y}h${w}v${h}h-${w}z`);
+  }));
+  const edges = gap ? null : "crispEdges";
+  return [...paths].map(([level, d]) => svg("path", { d, fill: shade(ramp, level), "shape-rendering": edges }));
+}
+
+function numbers(rows, place, ramp) {
+  if (place.column < 26) return [];
+  return rows.flatMap((row, t) => row.map((value, k) => text(
+    (t + 0.5) * place.column, place.weights + (k + 0.5) * place.op, String(Math.round(100 * value)),
+    { "text-anchor": "middle", "font-size": 11, fill: inkOn(shade(ramp, levelOf(value, 0, 1))) },
+  )));
+}
+
+/** Frames around the chosen token and unit. */
+function chosen(answer, place, { colours, token, unit }) {
+  const frame = { fill: "none", stroke: colours.accent, "stroke-width": 2, rx: 3, "pointer-events": "none" };
+  const x = token * place.column - 1, top = place.prediction - 2;
+  const row = place.states + unit * place.row - 1, end = answer.tokens.length * place.column;
+  return [
+    svg("rect", { ...frame, class: "token-frame", x, y: top, width: place.column + 1, height: place.height - top - 4 }),
+    svg("rect", { ...frame, "stroke-width": 1.5, x: 0, y: row, width: end, height: place.row + 1 }),
+  ];
+}
+
+/** The two scales. */
+export function legend(answer, { colours, baseline }, width) {
+  const size = { width, height: 34, viewBox: `0 0 ${width} 34`, "font-family": FONT };
+  const found = svg("svg", { ...size, role: "img", "aria-label": "Scales of weight and state" });
+  const far = reach(answer), end = Number.isInteger(far) ? String(far) : far.toFixed(1);
+  const scales = [...(answer.ops ? [["weight", colours.weights, "0", "1"]] : []), ["state", colours.states, `−${end}`, end]];
+  scales.forEach(([name, ramp, low, high], k) => {
+    const x = k * 120, steps = 24;
+    for (let step = 0; step < steps; step += 1) {
+      const level = (step / (steps - 1)) * LEVELS;
+      found.append(svg("rect", { x: x + step * 4, y: 4, width: 4.3, height: 10, fill: shade(ramp, level) }));
+    }
+    const label = (where, content, anchor) =>
+      found.append(text(where, 25, content, { "font-size": 11, fill: colours.quiet, "text-anchor": anchor }));
+    label(x, low, "start"); label(x + 48, name, "middle"); label(x + 96, high, "end");
+  });
+  if (baseline) {
+    const x = scales.length * 120;
+    found.append(svg("line", { x1: x, x2: x + 34, y1: 9, y2: 9, stroke: colours.ink, "stroke-width": 2 }));
+    found.append(text(x, 25, "all operations", { "font-size": 11, fill: colours.quiet }));
+  }
+  return found;
+}

@@ -1,0 +1,139 @@
+// One run on the page: its headline, its figure, and what is behind the chosen token and unit.
+
+import { palette } from "./colour.js";
+import { decomposition, distribution } from "./details.js";
+import { html, percent, signed, visible } from "./dom.js";
+import { draw, legend, states } from "./figure.js";
+import { layout, under } from "./layout.js";
+import { inWords } from "./predictions.js";
+import { forRun } from "./switches.js";
+import { tables } from "./tables.js";
+
+/** A run's element, and its picture's parts for a download. `choose({token, unit})` is told of clicks and keys. */
+export function panel({ info, answer, baseline, error }, state, width, choose) {
+  const name = { "aria-label": info.name, "data-run": info.name };
+  const element = html("article", { class: "card panel", ...name }, heading(info));
+  if (!answer) {
+    element.append(html("p", { class: error ? "error" : "quiet" }, error ?? "Nothing to read yet."));
+    return { element, parts: null };
+  }
+  const chosen = { token: chosenToken(state.token, answer), unit: Math.min(state.unit, info.units - 1) };
+  const tokens = answer.tokens.map((token) => visible(token));
+  const place = layout(tokens, answer.ops?.length ?? 0, info.units, info.takes, width);
+  const look = { colours: palette(), mode: state.units, baseline, description: description(answer, info) };
+  const options = { ...chosen, ...look };
+  const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, baseline ? 330 : 220) };
+  const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
+  const behind = decomposition(answer, chosen.token) ?? noOperations(info);
+  element.append(
+    headline(answer, info, baseline),
+    ...answer.notes.map((note) => html("p", { class: "note" }, note)),
+    figure(picture, answer, info, place, chosen, readout, choose),
+    readout,
+    html("div", { class: "scales" }, picture.legend),
+    html("div", { class: "details" }, distribution(answer, info, chosen.token, baseline), behind),
+  );
+  if (state.tables) element.append(tables(answer, state.units));
+  return { element, parts: { ...picture, ...titles(answer, info, state, tokens) } };
+}
+
+/** The chosen token; below 0 it is the last one. */
+export function chosenToken(token, answer) {
+  return token < 0 ? answer.tokens.length - 1 : Math.min(token, answer.tokens.length - 1);
+}
+
+/** What the live region says. */
+export function sayChosen(answer, { token, unit }) {
+  const where = `“${visible(answer.tokens[token])}”, token ${token + 1} of ${answer.tokens.length}`;
+  return `${where}: ${inWords(answer.predictions[token])}; state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+}
+
+/** What stands above a picture that is saved. */
+function titles(answer, info, state, tokens) {
+  const { forbid, force } = forRun(info, state);
+  const without = [...(force ? [`${force} alone`] : []), ...(forbid.length ? [`without ${forbid.join(", ")}`] : [])];
+  const text = tokens.join(info.takes === "characters" ? "" : " ");
+  return {
+    title: `${info.name} (${info.cell}, ${info.units} units)`,
+    subtitle: `${without.length ? `${without.join(", ")}: ` : ""}${text} → ${inWords(answer.predictions.at(-1))}`,
+  };
+}
+
+function heading(info) {
+  const count = (n, name) => `${n.toLocaleString("en")} ${name}${n === 1 ? "" : "s"}`;
+  const facts = [info.cell, count(info.units, "unit")];
+  if (info.layers > 1) facts.push(count(info.layers, "layer"));
+  facts.push(count(info.parameters, "parameter"));
+  const { accuracy, perplexity } = info.scores;
+  if (accuracy !== undefined) facts.push(`test accuracy ${(100 * accuracy).toFixed(1)} %`);
+  if (perplexity !== undefined) facts.push(`test perplexity ${perplexity.toFixed(1)}`);
+  return html("div", { class: "heading" }, html("h2", {}, info.name), html("p", { class: "quiet" }, facts.join(" · ")));
+}
+
+/** What the model says in the end, and what it would say with all operations. */
+function headline(answer, info, baseline) {
+  const { top, truth } = answer.predictions.at(-1), [label, p] = top[0], right = truth === label;
+  const parts = [html("b", {}, visible(label, 24)), html("span", { class: "p" }, percent(p))];
+  if (info.kind === "lm") parts.unshift(html("span", { class: "quiet" }, "next"));
+  if (truth) parts.push(html("span", { class: right ? "right" : "wrong" }, right ? "✓ right" : `✗ it is ${truth}`));
+  if (baseline) {
+    const [before, was] = baseline.predictions.at(-1).top[0];
+    const change = `with all operations: ${visible(before, 24)} ${percent(was)}`;
+    parts.push(html("span", { class: before === label ? "quiet" : "changed" }, change));
+  }
+  return html("p", { class: "headline" }, ...parts);
+}
+
+function noOperations(info) {
+  const why = `A layer of the cell ${info.cell} does not choose between operations: its states are all there is to see.`;
+  return html("section", { class: "detail" }, html("h3", {}, "No operations"), html("p", { class: "quiet" }, why));
+}
+
+function description(answer, info) {
+  const rows = `predictions, ${answer.ops ? "operation weights and " : ""}states over ${answer.tokens.length} tokens`;
+  const end = `It says ${inWords(answer.predictions.at(-1))}. All numbers are in the tables.`;
+  return `Figure of ${info.name}: ${rows}. ${end}`;
+}
+
+/** The picture where it can be pointed at, clicked, and walked through by arrow keys. */
+function figure({ labels, body }, answer, info, place, chosen, readout, choose) {
+  const tokens = answer.tokens.length, ops = answer.ops?.length ?? 0;
+  const at = (event) => {
+    const box = body.getBoundingClientRect();
+    return under(place, event.clientX - box.left, event.clientY - box.top, tokens, ops, info.units);
+  };
+  const say = (text) => { readout.textContent = text ?? sayChosen(answer, chosen); };
+  body.addEventListener("pointermove", (event) => say(sayUnder(answer, at(event))));
+  body.addEventListener("pointerleave", () => say());
+  body.addEventListener("click", (event) => {
+    const { token, unit } = at(event);
+    if (token >= 0) choose({ token, ...(unit >= 0 ? { unit } : {}) });
+  });
+  const onkeydown = (event) => move(event, chosen, tokens, info.units, choose);
+  const name = `Figure of ${info.name}: the arrow keys choose token and unit`;
+  const box = { class: "figure", tabindex: 0, role: "group", "aria-label": name, onkeydown };
+  return html("div", box, html("div", { class: "labels" }, labels), body);
+}
+
+function move(event, { token, unit }, tokens, units, choose) {
+  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
+  const target = {
+    ArrowLeft: { token: clamp(token - 1, tokens) }, ArrowRight: { token: clamp(token + 1, tokens) },
+    ArrowUp: { unit: clamp(unit - 1, units) }, ArrowDown: { unit: clamp(unit + 1, units) },
+    Home: { token: 0 }, End: { token: tokens - 1 },
+  }[event.key];
+  if (!target || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  choose(target);
+}
+
+function sayUnder(answer, { token, op, unit }) {
+  if (token < 0) return null;
+  const name = `“${visible(answer.tokens[token])}”`;
+  if (op >= 0) {
+    const [mean, own] = [answer.weights, answer.unit.weights].map((rows) => rows[token][op].toFixed(3));
+    return `${name}, ${answer.ops[op]}: mean weight ${mean}, in unit ${answer.unit.index} ${own}`;
+  }
+  if (unit >= 0) return `${name}, state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  return `${name}: ${inWords(answer.predictions[token])}`;
+}

@@ -1,0 +1,32 @@
+// What a prediction means for each kind of run.
+
+import { percent, visible } from "./dom.js";
+
+/** What the row of bars shows. */
+export function titleOf(info) {
+  if (info.kind === "lm") return "P(what came)";
+  return info.labels.length === 2 ? `P(${visible(info.labels[1], 9)})` : "Best label";
+}
+
+/** The probability that a bar shows, and a mark above it. */
+export function focus(prediction, info) {
+  if (info.kind === "lm") return { p: prediction.came ?? null, mark: "" };
+  if (info.labels.length !== 2) return { p: prediction.top[0][1], mark: "" };
+  const p = Object.fromEntries(prediction.top)[info.labels[1]];
+  return { p, mark: prediction.truth ? (prediction.truth === prediction.top[0][0] ? "✓" : "✗") : "" };
+}
+
+/** The top of the scale of the bars. The next of many words is seldom likely: its scale ends at a round number above. */
+export function ceiling(answer, info) {
+  if (info.kind !== "lm") return 1;
+  const most = Math.max(1e-4, ...answer.predictions.map((prediction) => prediction.came ?? 0));
+  const size = 10 ** Math.floor(Math.log10(most));
+  return Math.min(1, [1, 2, 5, 10].find((step) => step * size >= most) * size);
+}
+
+/** A prediction in words. */
+export function inWords(prediction) {
+  const [label, p] = prediction.top[0];
+  const right = prediction.truth ? (prediction.truth === label ? ", which is right" : ", which is wrong") : "";
+  return `${visible(label, 30)}, ${percent(p)}${right}`;
+}

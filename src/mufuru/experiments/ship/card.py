@@ -1,0 +1,124 @@
+"""The model card of a run, written from its record: what it is, how good, how it was made and how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.tasks.saved import TaskModel, head, settings_table, use, without_paths
+from mufuru.saving.card import PAPER, page, table
+
+KINDS = {"lm": "language model", "classify": "classifier of sequences", "logic": "reader of Boolean formulae"}
+PIPELINES = {"lm": "text-generation", "classify": "text-classification"}
+SPLITS = ("train", "valid", "test")
+ROWS = 20
+"""Most classes of tokens in the table of operations."""
+
+
+def card(record: Record, model: TaskModel, name: str) -> str:
+    """README.md of a run's model."""
+    parts = [
+        f"# {name}",
+        summary(record),
+        use(model),
+        metrics(record),
+        operations(record),
+        pruned(record),
+        settings_table(without_paths(record.config)),
+        made_with(record),
+    ]
+    return page(machine_head(record, name), *(part for part in parts if part))
+
+
+def machine_head(record: Record, name: str) -> dict[str, Any]:
+    """The Hub lists the test metrics."""
+    more: dict[str, Any] = {}
+    if record.task in PIPELINES and not numeric(record):
+        more["pipeline_tag"] = PIPELINES[record.task]
+    if test := record.result.get("test"):
+        kind = more.get("pipeline_tag", "other")
+        found = {
+            "task": {"type": kind},
+            "dataset": {"type": record.task, "name": data_of(record), "split": "test"},
+            "metrics": [{"type": metric, "value": value} for metric, value in test.items()],
+        }
+        more["model-index"] = [{"name": name, "results": [found]}]
+    return head(**more)
+
+
+def summary(record: Record) -> str:
+    cell = record.config["cell"]
+    what = KINDS.get(record.task, f"model of the task {record.task}")
+    size = f"{record.result['parameters']:,} parameters, " if "parameters" in record.result else ""
+    ops = f", operations {', '.join(cell['ops'])}" if cell["cell"] == "mufuru" else ""
+    layer = f"{cell.get('num_layers', 1)} layer(s) of {cell['hidden_size']} {cell['cell']} units{ops}"
+    return f"A {what}: {size}{layer}. Trained on {data_of(record)}.\n\nThe unit: {PAPER}."
+
+
+def data_of(record: Record) -> str:
+    """What it was trained on, without the folders of the machine."""
+    told = record.result.get("inspection", {}).get("data")
+    if told:
+        return str(told)
+    data = without_paths(record.config.get("data", {}))
+    files = data.get("text") or data.get("data")
+    if files:
+        return ", ".join(files) if isinstance(files, list) else str(files)
+    return {"lm": "the Penn Treebank", "classify": "the Stanford Sentiment Treebank"}.get(record.task, "drawn formulae")
+
+
+def numeric(record: Record) -> bool:
+    return record.task == "classify" and record.config["data"].get("format") == "numeric"
+
+
+def metrics(record: Record) -> str:
+    """A row per data set."""
+    found = {split: record.result[split] for split in SPLITS if record.result.get(split)}
+    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    rows = [(split, *(number(row.get(name)) for name in names)) for split, row in found.items()]
+    return f"## Metrics\n\n{table(('data', *names), rows)}" if rows else ""
+
+
+def operations(record: Record) -> str:
+    """The mean weight of each operation by class of the token that the unit reads."""
+    found = record.result.get("inspection", {}).get("operation_weights")
+    if not found:
+        return ""
+    pairs = zip(found["tokens"], found["weight"], strict=True)
+    # a token such as <eos> is no tag of a page
+    rows = [(token.replace("<", "&lt;"), *map(number, weights)) for token, weights in pairs if weights is not None]
+    text = "The mean weight of each operation in the first layer, by what it reads."
+    return f"## Operations\n\n{text}\n\n{table(('', *found['ops']), rows[:ROWS])}"
+
+
+def pruned(record: Record) -> str:
+    found = record.result.get("pruned")
+    if not found:
+        return ""
+    text = f"Without the operations {', '.join(found['dropped'])}, which were dropped after training: over the "
+    text += (
+        f"{found['split']} data their {found['measure']} weight stayed under {found['threshold']:g}. Metrics before:"
+    )
+    rows = [(split, *map(number, row.values())) for split, row in found["before"].items()]
+    return f"## Pruned\n\n{text}\n\n{table(('data', *next(iter(found['before'].values()))), rows)}"
+
+
+def made_with(record: Record) -> str:
+    rows = [(key, f"`{value}`") for key, value in _environment(record.environment)]
+    for name in ("updates", "epochs"):
+        if name in record.result:
+            rows.append((name, f"`{record.result[name]}`"))
+    return f"## Made with\n\n{table(('', ''), rows)}"
+
+
+def _environment(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in ("mufuru", "commit", "torch", "python", "platform", "kernel"):
+        if found.get(key) is not None:
+            yield key, str(found[key])
+    if found.get("command"):
+        yield "command", " ".join(found["command"])
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,329 @@
+"""The page in a real browser: typed into, clicked, forced, compared, linked to, saved, resized, used by keyboard."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+from browsing import DESKTOP, PHONE, Visit, browsing, fits, headline, serving, until, why_not
+from explored_runs import FORMULA, shipped_runs, trained_folders, view
+
+from mufuru.experiments.explorer import shipped
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+WHOLE = "1 0 AND 0 OR 1 if/then 1 XNOR"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    folders = trained_folders()
+    with serving(*shipped.folders(), *folders.values()) as found:
+        yield found
+
+
+@pytest.fixture
+def visit(browser: Any, address: str) -> Iterator[Callable[..., Visit]]:
+    visits: list[Visit] = []
+
+    def begin(*args: Any) -> Visit:
+        visits.append(Visit(browser, address, *args))
+        return visits[-1]
+
+    yield begin
+    for one in visits:
+        one.leave()
+
+
+def panel(page: Any, run: str) -> Any:
+    return page.locator(f'[data-run="{run}"]')
+
+
+def wait_for_tokens(page: Any, count: int) -> None:
+    until(page, f"document.getElementById('token').options.length === {count}")
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def test_the_first_page_shows_both_shipped_models(visit: Callable[..., Visit]) -> None:
+    page = visit().open()
+    assert page.title() == "mufuru explorer"
+    assert page.input_value("#text") == FORMULA
+    assert page.locator("[data-run]").count() == 2
+    assert headline(page) == "true"
+    assert page.locator("#count").inner_text() == "7 tokens"
+
+
+def test_typing_changes_the_prediction(visit: Callable[..., Visit]) -> None:
+    page = visit().open()
+    page.fill("#text", "")
+    page.type("#text", "1 1 AND 0 AND")
+    wait_for_tokens(page, 5)
+    assert headline(page) == "false"
+    assert "✓ right" in panel(page, "mufuru-8").inner_text()
+    page.click("text=1 1 NAND 0 NOR 1 XNOR 0 then/if 1 ABJ")
+    wait_for_tokens(page, 11)
+    assert page.input_value("#text") == "1 1 NAND 0 NOR 1 XNOR 0 then/if 1 ABJ"
+
+
+def test_a_mistake_is_told_and_mended(visit: Callable[..., Visit]) -> None:
+    page_visit = visit()
+    page = page_visit.open(run="mufuru-8", text="1 0 MAYBE")
+    page.wait_for_selector("#messages .error")
+    assert "unknown 'MAYBE' at column 5" in page.inner_text("#messages")
+    # the browser itself notes every answer that is a refusal
+    assert all("422" in text for text in page_visit.wrong)
+    page_visit.wrong.clear()
+    page.fill("#text", "1 0 AND")
+    wait_for_tokens(page, 3)
+    assert page.inner_text("#messages") == ""
+
+
+def test_what_is_typed_is_never_read_as_html(visit: Callable[..., Visit]) -> None:
+    text = "<img src=x onerror=alert(1)> <b>the</b> cat"
+    page = visit().open(run="words", text=text)
+    wait_for_tokens(page, 6)
+    assert page.locator("#panels img, #panels .headline b b").count() == 0
+    assert "<img" in panel(page, "words").inner_text()
+
+
+def test_clicks_choose_token_and_unit_and_the_sum_is_exact(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=FORMULA)
+    body = panel(page, "mufuru-8").locator(".figure > svg")
+    box = body.bounding_box()
+    assert body.locator("text").all_text_contents().count("AND") == 1
+    column = page.locator(".token-frame").bounding_box()["width"]
+    # the last but one of the eight units; rows are 18 high and there are 6 below them
+    body.click(position={"x": 2.5 * column, "y": box["height"] - 6 - 1.5 * 18})
+    until(page, "document.getElementById('unit').value === '6'")
+    page.wait_for_selector("h3:has-text('Unit 6 at “AND”')")
+    answer = shipped_runs()[0].answer(view(unit=6))
+    rows = panel(page, "mufuru-8").locator(".sum tbody tr")
+    shown = [number(row.locator("td").last.inner_text()) for row in rows.all()]
+    # told in four places
+    assert shown == pytest.approx(answer["unit"]["contributions"][2], abs=0.6e-4)
+    total = number(panel(page, "mufuru-8").locator(".sum tfoot td").inner_text())
+    assert total == pytest.approx(answer["unit"]["after"][2], abs=0.6e-4)
+    # each of seven parts is rounded
+    assert sum(shown) == pytest.approx(total, abs=8 * 0.5e-4)
+
+
+def test_forbidding_and_forcing_change_the_prediction(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=WHOLE)
+    before = headline(page)
+    page.click("#force-keep")
+    page.wait_for_selector(".headline :text('with all operations')")
+    assert page.get_attribute("#force-keep", "aria-pressed") == "true"
+    expected = shipped_runs()[0].answer(view(WHOLE, force="keep"))["predictions"][-1]["top"][0][0]
+    assert headline(page) == expected != before
+    assert f"with all operations: {before}" in page.inner_text(".headline")
+    assert "force=keep" in page.url
+    page.click("#forbid-max")
+    page.click("#force-keep")
+    until(page, "!document.querySelector('#force-keep[aria-pressed=true]')")
+    assert "forbid=max" in page.url
+    page.click("#allow")
+    until(page, "!document.querySelector('.headline').textContent.includes('with all')")
+    assert headline(page) == before
+
+
+def test_two_runs_side_by_side_and_one_beneath_the_other(visit: Callable[..., Visit]) -> None:
+    page = visit(DESKTOP).open(run="mufuru-8", text=FORMULA)
+    assert page.locator("[data-run]").count() == 1
+    page.select_option("#with", "gru-8")
+    page.wait_for_selector('[data-run="gru-8"] .headline')
+    one, other = (panel(page, name).bounding_box() for name in ("mufuru-8", "gru-8"))
+    assert one["y"] == other["y"]
+    assert one["x"] + one["width"] < other["x"]
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    until(page, "!document.querySelector('#panels.two')")
+    one, other = (panel(page, name).bounding_box() for name in ("mufuru-8", "gru-8"))
+    assert one["y"] + one["height"] < other["y"]
+    assert fits(page)
+    # an operation that the GRU lacks leaves it as it is
+    page.click("#forbid-max")
+    page.wait_for_selector('[data-run="mufuru-8"] .headline :text("with all")')
+    assert "with all" not in panel(page, "gru-8").locator(".headline").inner_text()
+
+
+def test_a_link_shows_the_same_view(visit: Callable[..., Visit]) -> None:
+    page = visit().open()
+    page.fill("#text", WHOLE)
+    wait_for_tokens(page, 9)
+    page.select_option("#token", "4")
+    page.fill("#unit", "5")
+    page.click("#forbid-mul")
+    page.check("#tables")
+    page.wait_for_selector("h3:has-text('Unit 5 at “OR”')")
+    page.wait_for_selector(".headline :text('with all')")
+    other = visit()
+    same = other.page
+    same.goto(page.url)
+    same.wait_for_selector(".headline :text('with all')")
+    assert same.inner_html("#panels") == page.inner_html("#panels")
+    assert same.input_value("#unit") == "5"
+    assert same.is_checked("#tables")
+
+
+@pytest.mark.parametrize(
+    "fragment", ["run=none&with=no&unit=99&token=99&layer=7&forbid=x,y&force=z", "unit=abc&units=no&text="]
+)
+def test_a_link_that_makes_no_sense_shows_something(visit: Callable[..., Visit], fragment: str) -> None:
+    one = visit()
+    one.page.goto(f"{one.address}#{fragment}&text=1")
+    one.page.wait_for_selector("body[data-ready]")
+    assert one.page.locator("[data-run]").count() == 1
+
+
+def test_everything_can_be_reached_by_keyboard(visit: Callable[..., Visit]) -> None:
+    page = visit().open()
+    reached: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+        outline = page.evaluate(
+            "getComputedStyle(document.activeElement.matches('.segments input') ? "
+            "document.activeElement.nextElementSibling : document.activeElement).outlineStyle"
+        )
+        assert outline != "none" or reached[-1] == "", reached[-1]
+    for name in ("skip", "run", "with", "link", "svg", "png", "theme", "text", "forbid-keep", "force-forget", "token",
+                 "unit", "tables", "figure", "scroll"):  # fmt: skip
+        assert name in reached, name
+    assert reached.index("text") < reached.index("forbid-keep") < reached.index("figure")
+
+
+def test_arrow_keys_walk_through_the_figure(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=FORMULA)
+    page.focus(".figure")
+    page.keyboard.press("Home")
+    page.wait_for_selector("h3:has-text('at “1”')")
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(50)
+    page.wait_for_selector("h3:has-text('Unit 1 at “AND”')")
+    assert page.evaluate("document.activeElement.className") == "figure"
+    assert "“AND”, token 3 of 7" in page.inner_text("#said")
+
+
+def test_switches_work_by_keyboard_and_keep_the_focus(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=WHOLE)
+    page.focus("#force-keep")
+    page.keyboard.press("Space")
+    page.wait_for_selector(".headline :text('with all operations')")
+    assert page.evaluate("document.activeElement.id") == "force-keep"
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_pictures_can_be_saved(visit: Callable[..., Visit], kind: str, tmp_path: Path) -> None:
+    page = visit().open()
+    with page.expect_download() as waiting:
+        page.click(f"#{kind}")
+    waiting.value.save_as(tmp_path / "file")
+    assert waiting.value.suggested_filename == f"mufuru.{kind}"
+    data = (tmp_path / "file").read_bytes()
+    if kind == "png":
+        picture = matplotlib.image.imread(io.BytesIO(data), format="png")
+        assert picture.shape[0] > 600
+        assert picture.shape[1] > 1500
+        assert picture[..., :3].std() > 0.05, "the picture is empty"
+        return
+    root = ET.fromstring(data)
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    for word in ("mufuru-8 (mufuru, 8 units)", "gru-8 (gru, 8 units)", "if/then", "forget", "P(true)", "weight"):
+        assert word in texts
+    # nothing that is drawn depends on the page's style sheet
+    drawn = [element for element in root.iter() if element.tag.rpartition("}")[2] in ("path", "text")]
+    assert all(element.get("fill") for element in drawn)
+
+
+def test_every_number_is_in_a_table(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=FORMULA, tables="1", units="one", unit="2")
+    answer = shipped_runs()[0].answer(view(unit=2))
+    weights, states = page.locator(".tables table").all()
+    rows = [[cell.inner_text() for cell in row.locator("td").all()] for row in weights.locator("tbody tr").all()]
+    found = [[float(value) for value in row[2:]] for row in rows]
+    for row, expected in zip(found, answer["unit"]["weights"], strict=True):
+        assert row == pytest.approx(expected, abs=0.6e-3)
+    assert [row[0] for row in rows] == [prediction["top"][0][0] for prediction in answer["predictions"]]
+    first = [number(cell.inner_text()) for cell in states.locator("tbody tr").first.locator("td").all()]
+    assert first == pytest.approx([value * 1e-4 for value in answer["states"]["values"][0]], abs=1e-9)
+
+
+def test_a_language_model_shows_the_next_word(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="words", text="the cat sat", token="2")
+    section = page.locator("section:has(> h3:text('Next after “cat”'))")
+    assert "“sat” came, with" in section.inner_text()
+    assert section.locator("li").count() == 10
+    assert page.locator("#operations").is_visible()
+
+
+def test_a_classifier_and_a_series(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="texts", text="the film is good")
+    assert headline(page, "texts") in ("yes", "no")
+    page.select_option("#run", "series")
+    page.wait_for_selector('[data-run="series"]')
+    assert page.inner_text("#text-label") == "Series"
+    page.fill("#text", "\n".join(str(k / 10) for k in range(120)))
+    wait_for_tokens(page, 120)
+    assert headline(page, "series") in ("1", "2")
+    assert fits(page)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_hinders_people(visit: Callable[..., Visit], size: tuple[int, int], theme: str) -> None:
+    """axe-core finds nothing to object to: names, roles, contrast, order."""
+    axe: Any = importlib.import_module("axe_playwright_python.sync_playwright")
+    page = visit(size, theme).open(
+        run="mufuru-8", **{"with": "gru-8"}, text=FORMULA, tables="1", forbid="max", unit="3", units="one"
+    )
+    page.wait_for_selector(".headline :text('with all')")
+    assert fits(page)
+    results = axe.Axe().run(page).response
+    wrong = [
+        f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for rule in results["violations"]
+        for node in rule["nodes"]
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert len(results["passes"]) > 20
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_theme_is_the_systems_or_the_users(visit: Callable[..., Visit], theme: str) -> None:
+    page = visit(DESKTOP, theme).open()
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    systems = page.evaluate(ground)
+    other = "dark" if theme == "light" else "light"
+    while page.get_attribute("#theme", "aria-label") != f"Theme: {other}":
+        page.click("#theme")
+    assert page.evaluate(ground) != systems
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert page.get_attribute("html", "data-theme") == other
+
+
+def test_a_server_that_went_away_is_told(browser: Any) -> None:
+    with serving() as place:
+        one = Visit(browser, place)
+        page = one.open()
+    page.fill("#text", "1 1 AND")
+    page.wait_for_selector("#messages .error")
+    assert "is `mufuru explore` still running?" in page.inner_text("#messages")
+    assert one.wrong
+    assert all(re.search("ERR_CONNECTION", text) for text in one.wrong)
+    one.context.close()
