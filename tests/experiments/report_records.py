@@ -43,6 +43,9 @@ def made(
     if cell == "mufuru":
         result["inspection"] = {"operation_weights": weights(ops, seed)}
     curve = [line(epoch, test) for epoch in range(1, epochs + 1)]
+    if cell == "mufuru":
+        for at in curve:
+            at["operations"] = {op: 1 / len(ops) for op in ops}
     return Record(task, config, ENVIRONMENT, result, curve, group)
 
 

@@ -20,6 +20,7 @@ LABELS = {
     "accuracy-sweep": {"hidden size", "test accuracy", "MuFuRU", "GRU", "64"},
     "operations": {"keep", "forget", "OR", "0", "mean of 3 runs, 8 units", "one of them, seed 0", "1.00"},
     "curves": {"8 units: training loss", "64 units: validation accuracy", "epoch", "MuFuRU"},
+    "use": {"MuFuRU, 8 units", "MuFuRU, 64 units", "mean weight", "epoch", "keep", "forget"},
     "accuracy-solved": {"hidden size", "GRU"},
     "open": {"MuFuRU, 8 units, default", "GRU, 64 units, uniform ±0.1", "learning rate", "batch size", "0.01", "0.79"},
     "ablation": {"all seven", "without keep", "keep and replace with max", "test accuracy", "8 units"},

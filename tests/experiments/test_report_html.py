@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = logic.REPORT.build(experiment(), path)
     assert written[0] == path / "report.html"
     assert sorted(written) == sorted(path.iterdir())
-    assert len(written) == 1 + 2 * 6
+    assert len(written) == 1 + 2 * 7
     return path
 
 
@@ -92,7 +92,7 @@ def test_tables_and_figures_have_their_words(folder: Path) -> None:
     reader = read(folder / "report.html")
     assert len(of(reader, "table")) == len(of(reader, "caption")) == len(of(reader, "thead"))
     assert {attributes["scope"] for attributes in of(reader, "th")} == {"col", "row"}
-    assert len(of(reader, "svg")) == len(of(reader, "figcaption")) == 6
+    assert len(of(reader, "svg")) == len(of(reader, "figcaption")) == 7
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in of(reader, "svg"))
 
 
@@ -160,8 +160,8 @@ def test_a_single_run(tmp_path: Path) -> None:
     html.write([made("", epochs=3)], tmp_path / "page.html")
     reader = read(tmp_path / "page.html")
     assert "mufuru: 1 finished run" in reader.text
-    # learning curves, and the operations by token
-    assert len(of(reader, "svg")) == 2
+    # learning curves, the use of operations while it learned, and the operations by token
+    assert len(of(reader, "svg")) == 3
     assert "0.9000" in reader.text
 
 

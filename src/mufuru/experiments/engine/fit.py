@@ -25,6 +25,7 @@ from mufuru.experiments.engine.status import Status
 from mufuru.experiments.engine.stopping import Stop
 from mufuru.experiments.engine.store import Store, open_store
 from mufuru.experiments.engine.tensorboard import TensorBoard
+from mufuru.experiments.engine.use import operation_use
 from mufuru.experiments.record import config_document
 from mufuru.experiments.tasks.task import Batch, State, Task, Totals
 
@@ -177,6 +178,8 @@ class Fit:
             "valid": valid,
             "learning_rate": self.learning_rate(status.update - 1),
         }
+        if use := operation_use(self.task, self.model):
+            line["operations"] = use
         if improved:
             status.best, status.best_update = metric, status.update
             self.store.save_best(Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid}))

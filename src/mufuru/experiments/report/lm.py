@@ -135,7 +135,9 @@ def operations(records: Runs) -> list[Block]:
 
 def curves(records: Runs) -> list[Block]:
     titles = {"paper": "Paper's setting", "best": "Well regularised", "short": "Short form"}
-    return results.learning("lm-curves", {part: (title, lines(records, part)) for part, title in titles.items()})
+    found = {part: (title, lines(records, part)) for part, title in titles.items()}
+    used = {title: some for title, of_part in found.values() if (some := of_part.get("MuFuRU"))}
+    return [*results.learning("lm-curves", found), *operation_use.over_training("lm-use", used)]
 
 
 REPORT = Report(

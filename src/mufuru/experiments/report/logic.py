@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import claims, paper, runs, sections, tables
+from mufuru.experiments.report import claims, operation_use, paper, runs, sections, tables
 from mufuru.experiments.report.experiment import Part, Report, View, of
 from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.runs import Runs
@@ -13,6 +13,9 @@ from mufuru.experiments.report.runs import Runs
 COMMAND = "mufuru reproduce logic"
 SIZES = ("cell.cell", "cell.hidden_size")
 CHOICES = ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale")
+
+MOST_PANELS = 3
+"""Sizes whose use of operations is drawn over training, the largest."""
 
 
 def main(records: Runs) -> list[Record]:
@@ -37,7 +40,13 @@ def operations(records: Runs) -> list[Block]:
 
 def curves(records: Runs) -> list[Block]:
     found = main(records)
-    return sections.learning(found) if found else []
+    used = {
+        f"MuFuRU, {size} units": some
+        for size in runs.values(found, "cell.hidden_size")
+        if (some := claims.at(found, "mufuru", size))
+    }
+    last = dict(list(used.items())[-MOST_PANELS:])
+    return [*sections.learning(found), *operation_use.over_training("use", last)] if found else []
 
 
 def accuracy(part: str) -> Callable[[Runs], list[Block]]:

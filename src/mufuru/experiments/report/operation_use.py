@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 
 from mufuru.experiments.report import tables, weights
-from mufuru.experiments.report.figures import operations
+from mufuru.experiments.report.figures import curves, operations
 from mufuru.experiments.report.page import Block, Folded, Picture
 from mufuru.experiments.report.runs import Runs
 from mufuru.experiments.report.tables import Table
@@ -30,6 +30,24 @@ def blocks(name: str, panels: Mapping[str, Runs], where: str) -> list[Block]:
         if spread := _spread(mean, panels[title], title):
             shown.append(Folded(f"{title}: the spread within a class", spread))
     return shown
+
+
+def over_training(name: str, panels: Mapping[str, Runs]) -> list[Block]:
+    """How the use of the operations went while the runs learned; nothing where no curve holds it."""
+    found = {title: records for title, records in panels.items() if curves.operations_of(records)}
+    if not found:
+        return []
+    by = curves.axis_of([record for records in found.values() for record in records])
+    names = ", ".join(curves.operations_of([record for records in found.values() for record in records]))
+    return [
+        Picture(
+            name,
+            lambda: curves.draw_use(found, by),
+            f"Mean weight of {names} by {by}, for {', '.join(found)}",
+            "Use of the operations while it learns: mean weight over units and a part of the validation data, first "
+            "layer. Mean over the seeds, and the middle half of the runs as a shade.",
+        )
+    ]
 
 
 def _of(mean: Weights) -> str:

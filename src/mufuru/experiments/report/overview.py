@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import operation_use, paper, provenance, runs, sections, tables, walked, weights
-from mufuru.experiments.report.figures import curves, style
+from mufuru.experiments.report.figures import curves
 from mufuru.experiments.report.page import Block, Command, Page, Picture, Section
 from mufuru.experiments.report.runs import Runs
 from mufuru.experiments.report.tables import MISSING, Table
 
 MOST_LINES = 8
 """More than these cannot be told apart in one figure of learning curves."""
+
+MOST_PANELS = 3
+"""More would be too small to read."""
 
 
 def page(records: Runs) -> Page:
@@ -77,14 +80,14 @@ def _curves(task: str, records: Runs) -> list[Block]:
         return ["The records hold no learning curves: only run folders do."]
     metric = next((key for key in _curve_keys(records) if key != "loss"), "loss")
     shown = dict(list(lines.items())[:MOST_LINES])
-    every = (*style.CELLS.values(), *style.OTHERS)
-    looks = {name: every[place] for place, name in enumerate(shown)}
+    looks = {name: curves.EVERY_LOOK[place] for place, name in enumerate(shown)}
     caption = "Learning curves: mean over the seeds, and the middle half of the runs as a shade."
     if len(lines) > len(shown):
         caption += f" The first {len(shown)} of {len(lines)} settings."
     by = curves.axis_of(records)
     alt = f"Training loss and validation {metric} by {by} for {', '.join(shown)}"
-    return [Picture(f"{task}-curves", lambda: curves.draw({"": shown}, metric, looks, by), alt, caption)]
+    picture = Picture(f"{task}-curves", lambda: curves.draw({"": shown}, metric, looks, by), alt, caption)
+    return [picture, *operation_use.over_training(f"{task}-use", dict(list(shown.items())[:MOST_PANELS]))]
 
 
 def _curve_keys(records: Runs) -> list[str]:

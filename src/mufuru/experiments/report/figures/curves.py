@@ -17,6 +17,7 @@ Groups = Mapping[str, Mapping[str, Runs]]
 Curve = dict[float, list[float]]
 Axis = Literal["epoch", "update"]
 """What the curves run along: epochs, or updates where there are several looks in an epoch."""
+EVERY_LOOK = (*style.CELLS.values(), *style.OTHERS)
 
 
 def draw(rows: Groups, metric: str, looks: dict[str, style.Look], by: Axis = "epoch") -> Figure:
@@ -35,6 +36,29 @@ def draw(rows: Groups, metric: str, looks: dict[str, style.Look], by: Axis = "ep
             axes.set_xlabel(by)
         _legend(figure, grid[0][0])
         return figure
+
+
+def draw_use(panels: Mapping[str, Runs], by: Axis = "epoch") -> Figure:
+    """A panel for each title: a line for each operation's mean weight."""
+    with style.style():
+        figure = style.new(4.2 * max(2, len(panels)), 3.0)
+        (row,) = figure.subplots(1, len(panels), squeeze=False, sharey=True)
+        for axes, (title, records) in zip(row, panels.items(), strict=True):
+            for place, name in enumerate(operations_of(records)):
+                _line(axes, curve(records, "operations", name, by), EVERY_LOOK[place % len(EVERY_LOOK)], name)
+            axes.set_title(title)
+            axes.set_xlabel(by)
+            axes.grid(color=style.GRID, linewidth=0.8)
+        row[0].set_ylabel("mean weight")
+        _legend(figure, row[0])
+        return figure
+
+
+def operations_of(records: Runs) -> list[str]:
+    """Those whose use the curves hold, in the runs' own order."""
+    return list(
+        dict.fromkeys(name for record in records for line in record.curve for name in line.get("operations", ()))
+    )
 
 
 def curve(records: Runs, split: str, metric: str, by: Axis = "epoch") -> Curve:
