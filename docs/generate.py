@@ -14,10 +14,11 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import features
 import initialisation_tables
 import operations as drawing
+import picture
 
 from mufuru import PAPER, ops
 from mufuru.experiments.record import Record, read_records
-from mufuru.experiments.report import lm, logic, sentiment
+from mufuru.experiments.report import headline, lm, logic, markdown, sentiment
 from mufuru.experiments.report.figures.style import svg
 from mufuru.unit import DEFAULT_OP_BIAS
 
@@ -80,13 +81,18 @@ def main() -> None:
     write(DOCS / "unit.md", {"operations": operations(), "initialisation": initialisation()}, check)
     tried = json.loads(features.RECORD.read_text(encoding="utf-8"))
     write(DOCS / "from-training-to-production.md", {"features": features.table(tried)}, check)
+    everything = {report.name: records(report.name) for report in REPORTS}
+    results = markdown.table(headline.table(everything)).lstrip()
+    for page in (DOCS.parent / "README.md", DOCS / "index.md"):
+        write(page, {"results": results}, check)
     for report in REPORTS:
-        found = records(report.name)
+        found = everything[report.name]
         write(DOCS / "reproduction" / f"{report.name}.md", report.document(found), check)
         if not check:
             report.illustrate(found, DOCS / "reproduction" / report.name)
     if not check:
         (DOCS / "unit" / "operations.svg").write_bytes(svg(drawing.figure()))
+        (DOCS / "picture.svg").write_bytes(svg(picture.figure()))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 GENERATED_FROM = (
+    "README.md",
+    "docs/index.md",
+    "docs/picture.py",
     "docs/generate.py",
     "docs/operations.py",
     "docs/unit.md",

@@ -132,18 +132,21 @@ def test_documentation_without_runs_says_what_to_do() -> None:
 
 
 def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("docs", "benchmarks"):
+    for name in ("docs", "benchmarks", "results"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.rmtree(tmp_path / "results" / "lm", ignore_errors=True)
     save(without(language_models(), "best"), tmp_path / "results" / "lm", 40)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "docs"), *sys.path])
     main = runpy.run_path(str(tmp_path / "docs" / "generate.py"))["main"]
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
-    with pytest.raises(SystemExit, match=r"the part claims of docs/reproduction/lm\.md is out of date"):
+    with pytest.raises(SystemExit, match=r"the part results of README\.md is out of date"):
         main()
     monkeypatch.setattr(sys, "argv", ["generate.py"])
     main()
     page = (tmp_path / "docs" / "reproduction" / "lm.md").read_text(encoding="utf-8")
     assert "| 117.0, 118.0, 119.0 |" in page
+    assert "| 118.0 (115.5–120.5) |" in (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "Not run: well regularised." in page
     assert (tmp_path / "docs" / "reproduction" / "lm" / "lm-paper.svg").exists()
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])

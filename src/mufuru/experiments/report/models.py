@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ class Measure:
     digits: int
     scale: float
     lower_is_better: bool
+    highest: float = math.inf
+    """An interval ends there: no run can be better."""
 
     def value(self, found: float) -> str:
         return f"{found:.{self.digits}f}"
@@ -37,7 +40,10 @@ class Measure:
         if found is None:
             return MISSING
         bounds = found.interval()
-        return f"{self.value(found.mean)} " + ("(n/a)" if bounds is None else f"({'–'.join(map(self.value, bounds))})")
+        if bounds is None:
+            return f"{self.value(found.mean)} (n/a)"
+        low, high = (self.value(min(bound, self.highest)) for bound in bounds)
+        return f"{self.value(found.mean)} ({low}–{high})"
 
     def change(self, found: Summary | None) -> str:
         """A difference and its 95 % interval."""
@@ -57,7 +63,7 @@ class Measure:
 
 
 PERPLEXITY = Measure("perplexity", "perplexity", 1, 1.0, lower_is_better=True)
-ACCURACY = Measure("accuracy", "accuracy, %", 2, 100.0, lower_is_better=False)
+ACCURACY = Measure("accuracy", "accuracy, %", 2, 100.0, lower_is_better=False, highest=100.0)
 NAMES = {"mufuru": "TreeMuFuRU", "lstm": "Tree-LSTM"}
 """Of the cells of the task trees."""
 
