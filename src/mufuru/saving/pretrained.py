@@ -156,7 +156,7 @@ def fill(model: nn.Module, tensors: dict[str, Tensor], place: Path) -> None:
     """Put the tensors of a file into a model, or say what does not fit; nothing is converted."""
     expected = own_tensors(model)
     wrong = [problem for name, need in expected.items() if (problem := _misfit(name, need, tensors.get(name)))]
-    wrong += [f"{name} is not of this model" for name in tensors if name not in expected]
+    wrong += [f"{name} is not of this model" for name in sorted(tensors) if name not in expected]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise PretrainedError(f"{place} does not fit {CONFIG}: {'; '.join(wrong[:3])}{more}")
