@@ -21,7 +21,7 @@ test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy src examples docs benchmarks
 	MYPYPATH=tests:tests/experiments $(BIN)/mypy $(IN_TESTS) tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: .venv/dev  ## the tests that train models
 	$(BIN)/python -m pytest -m slow
