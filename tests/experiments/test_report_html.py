@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
-import shutil
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +14,6 @@ from mufuru.experiments.record import RecordError, read_records, write_records
 from mufuru.experiments.report import html, logic, markdown
 from mufuru.experiments.report.tables import Table
 
-ROOT = Path(__file__).parents[2]
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -211,21 +207,3 @@ def test_documentation_shows_figures_that_are_written(tmp_path: Path) -> None:
     linked = set(re.findall(r"\]\(logic/([\w-]+\.svg)\)", text))
     assert {path.name for path in written} | {"open.svg"} == linked
     assert all(path.exists() for path in written)
-
-
-def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("docs", "benchmarks"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    write_records(tmp_path / "results" / "logic" / "sweep.jsonl", [made(test=0.875)])
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "docs"), *sys.path])
-    main = runpy.run_path(str(tmp_path / "docs" / "generate.py"))["main"]
-    monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
-    with pytest.raises(SystemExit, match=r"the part claims of docs/reproduction/logic\.md is out of date"):
-        main()
-    monkeypatch.setattr(sys, "argv", ["generate.py"])
-    main()
-    page = (tmp_path / "docs" / "reproduction" / "logic.md").read_text(encoding="utf-8")
-    assert "| 8 | 0.875 (n/a) |" in page
-    assert (tmp_path / "docs" / "reproduction" / "logic" / "accuracy-sweep.svg").exists()
-    monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
-    main()

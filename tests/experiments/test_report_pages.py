@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from published_records import classifiers, language_models, lm_record, without
+from report_records import made
 from test_report_figures import texts
 from test_report_html import ATTACK, of, read
 
@@ -132,10 +133,10 @@ def test_documentation_without_runs_says_what_to_do() -> None:
 
 
 def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("docs", "benchmarks", "results"):
+    for name in ("docs", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "README.md", tmp_path)
-    shutil.rmtree(tmp_path / "results" / "lm", ignore_errors=True)
+    write_records(tmp_path / "results" / "logic" / "sweep.jsonl", [made(test=0.875)])
     save(without(language_models(), "best"), tmp_path / "results" / "lm", 40)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "docs"), *sys.path])
     main = runpy.run_path(str(tmp_path / "docs" / "generate.py"))["main"]
@@ -144,6 +145,9 @@ def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.M
         main()
     monkeypatch.setattr(sys, "argv", ["generate.py"])
     main()
+    formulae = (tmp_path / "docs" / "reproduction" / "logic.md").read_text(encoding="utf-8")
+    assert "| 8 | 0.875 (n/a) |" in formulae
+    assert (tmp_path / "docs" / "reproduction" / "logic" / "accuracy-sweep.svg").exists()
     page = (tmp_path / "docs" / "reproduction" / "lm.md").read_text(encoding="utf-8")
     assert "| 117.0, 118.0, 119.0 |" in page
     assert "| 118.0 (115.5–120.5) |" in (tmp_path / "README.md").read_text(encoding="utf-8")
