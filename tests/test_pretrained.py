@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import mufuru
-from mufuru import MuFuRU, MuFuRUCell, ops
+from mufuru import MuFuRU, MuFuRUCell, TreeMuFuRU, ops
 from mufuru.saving.files import PretrainedError, checksum
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -29,6 +29,14 @@ LAYERS: dict[str, dict[str, Any]] = {
     "no biases": {"bias": False},
     "double": {"dtype": torch.float64},
     "half": {"dtype": torch.bfloat16},
+}
+
+
+TREES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "few operations": {"ops": ("replace", "keep"), "op_bias": {"keep": 1.0}, "reset_bias": 0.5},
+    "biases in order": {"ops": ("max", "add"), "op_bias": [1.0, -1.0]},
+    "double": {"dtype": torch.float64},
 }
 
 
@@ -82,6 +90,25 @@ def same(one: nn.Module, other: nn.Module) -> None:
     }
     for name, parameter in one.named_parameters():
         assert torch.equal(parameter, other.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("options", TREES.values(), ids=TREES)
+def test_a_layer_of_trees_comes_back(options: dict[str, Any], tmp_path: Path) -> None:
+    layer = TreeMuFuRU(3, 4, **options)
+    layer.save_pretrained(tmp_path)
+    loaded = TreeMuFuRU.from_pretrained(tmp_path)
+    assert repr(loaded) == repr(layer)
+    same(layer, loaded)
+    words, children = torch.randn(3, 3, dtype=options.get("dtype")), torch.tensor([[0, 1], [3, 2]])
+    assert torch.equal(layer(words, children), loaded(words, children))
+    refused(tmp_path, "is of a TreeMuFuRU", cls=MuFuRU)
+
+
+def test_a_layer_of_trees_names_its_own_operations(tmp_path: Path) -> None:
+    mufuru.register("halve", lambda s, v: 0.5 * s)
+    TreeMuFuRU(3, 4, ops=("replace", "halve")).save_pretrained(tmp_path)
+    mufuru.unregister("halve")
+    refused(tmp_path, "mufuru.register('halve', function)", cls=TreeMuFuRU)
 
 
 @pytest.mark.parametrize("options", LAYERS.values(), ids=LAYERS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from mufuru import kernels
 from mufuru import ops as operations
 from mufuru.kernels.run import Masks, Result, Run, previous_states
-from mufuru.ops import OpLike, did_you_mean
-from mufuru.saving.card import layer_card
+from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
-from mufuru.saving.operations import custom_operations
-from mufuru.saving.pretrained import Pretrained
+from mufuru.saving.layer import PretrainedLayer
 from mufuru.trace import Observable, Steps
 from mufuru.unit import Activation, OpBias, Reset, Unit, Weights, op_biases
 
@@ -31,7 +29,7 @@ def autocasting(tensor: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-class Recurrent(Observable, Pretrained):
+class Recurrent(Observable, PretrainedLayer):
     """A module made of units. Every constructor argument is kept as an attribute of the same name."""
 
     dtype_error: type[Exception] = ValueError
@@ -85,19 +83,8 @@ class Recurrent(Observable, Pretrained):
                 parts.append(f"{name}={value!r}")
         return ", ".join(parts)
 
-    @classmethod
-    def _constructor(cls) -> Callable[..., None]:
-        """Of this library's class, also in a subclass that has its own."""
-        own: Any = next(base for base in cls.__mro__ if base.__module__.startswith("mufuru."))
-        constructor: Callable[..., None] = own.__init__
-        return constructor
-
-    def _options(self) -> dict[str, Any]:
-        """The constructor's arguments; the kernel is a matter of the machine, not of the model."""
-        options = {name: getattr(self, name) for name in self._option_names()} | {"ops": list(self.ops)}
-        if isinstance(self.op_bias, Mapping):
-            options["op_bias"] = dict(self.op_bias)
-        return options
+    def _operations(self) -> tuple[Op, ...]:
+        return self.unit.ops
 
     def _check_savable(self) -> None:
         for name in (name for _, _, names in self._units for name in names):
@@ -106,30 +93,6 @@ class Recurrent(Observable, Pretrained):
                     f"{name} is computed from other tensors (a parametrization, weight norm or pruning): make it a "
                     "parameter again, for example with torch.nn.utils.parametrize.remove_parametrizations, then save"
                 )
-
-    @classmethod
-    def _from_options(cls, options: Any, tensors: Any, dtype: torch.dtype, changes: dict[str, Any]) -> Self:
-        if not isinstance(options, dict):
-            raise TypeError(f"options should be an object, got {type(options).__name__}")
-        known = [*cls._option_names(), "kernel"]
-        for name in {**options, **changes}:
-            if name not in known:
-                raise ValueError(f"unknown option {name!r}: {did_you_mean(name, known)}")
-        for name in ("bidirectional", "learn_initial_state"):
-            if not isinstance(options.get(name, False), bool):
-                raise TypeError(f"{name} should be true or false, got {options[name]!r}")
-        # without memory: whether the tensors fit is seen before anything is made of a damaged size
-        make: Callable[..., Self] = cls
-        return make(**{**options, **changes}, device="meta", dtype=dtype)
-
-    def _card(self) -> str:
-        size = sum(parameter.numel() for parameter in self.parameters())
-        return layer_card(self._model_name(), self._options(), list(custom_operations(self)), size)
-
-    @classmethod
-    def _option_names(cls) -> list[str]:
-        names = inspect.signature(cls._constructor()).parameters
-        return [name for name in names if name not in ("self", "kernel", "device", "dtype")]
 
     def _add_unit(self, unit: Unit, suffix: str, device: Device, dtype: torch.dtype | None) -> None:
         for stem, shape in unit.shapes().items():

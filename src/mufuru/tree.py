@@ -14,6 +14,7 @@ from mufuru import ops as operations
 from mufuru.levels import Levels, bottom_up
 from mufuru.ops import Op, OpLike
 from mufuru.recurrent import Device
+from mufuru.saving.layer import PretrainedLayer
 from mufuru.unit import OpBias, op_biases
 
 SIDES = ("left", "right")
@@ -28,7 +29,7 @@ class TreeTrace(NamedTuple):
     """(inner nodes, choices, hidden): how much of each of `TreeMuFuRU.choices` a node took."""
 
 
-class TreeMuFuRU(nn.Module):
+class TreeMuFuRU(PretrainedLayer):
     r"""A Multi-Function Recurrent Unit over binary trees: the states of a node's children, $l$ and $r$, become its own.
 
     $$g_l, g_r = \sigma(W_g [l; r] + b_g), \quad v = \tanh(W_v [g_l \odot l; g_r \odot r] + b_v)$$
@@ -102,6 +103,9 @@ class TreeMuFuRU(nn.Module):
 
         def __call__(self, input: Tensor, children: Tensor | Levels) -> Tensor: ...
 
+    def _operations(self) -> tuple[Op, ...]:
+        return self._ops
+
     @property
     def ops(self) -> tuple[str, ...]:
         """The names of the operations, in order."""
@@ -118,7 +122,7 @@ class TreeMuFuRU(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
         first = dict(zip(self.ops, self._first, strict=True))
-        biases = self.bias.new_tensor([first[op.name] for op, _ in self._choices])
+        biases = torch.tensor([first[op.name] for op, _ in self._choices]).to(self.bias)
         with torch.no_grad():
             self.bias[M : 3 * M] = self.reset_bias
             self.bias[3 * M :] = biases.repeat_interleave(M)

@@ -23,7 +23,7 @@ from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.int8 import Int8Linear, dynamic
 
-RUNS = ("lm", "lm-gru", "lm-lstm", "lm-controller", "texts", "attention", "numbers", "logic")
+RUNS = ("lm", "lm-gru", "lm-lstm", "lm-controller", "texts", "attention", "numbers", "logic", "trees")
 ONNX = ("lm-controller", "texts", "numbers", "logic")
 PROGRAMS = ("lm", "lm-gru", "attention")
 """Between them every task, pooling and kind of state; each export takes some seconds."""
@@ -165,6 +165,8 @@ def test_what_is_refused(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for target in ("onnx", "torch-export"):
+        said = command(capsys, "export", runs / "trees", "--to", target, "-o", tmp_path / "out.pt2")
+        assert_refused(said, 1, "a TreeClassifier cannot be written as a graph: export it with --to safetensors")
         said = command(capsys, "export", runs / "lm-lstm", "--to", target, "-o", tmp_path / "out.pt2")
         assert_refused(said, 1, "a run of the cell lstm cannot be written with open batch and time")
     said = command(capsys, "export", runs / "lm", "--to", "torch-export", "-o", tmp_path / "out")

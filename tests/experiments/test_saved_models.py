@@ -20,6 +20,7 @@ from mufuru.experiments.tasks.classify import Predictor
 from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.logic.model import FormulaReader
+from mufuru.experiments.tasks.trees.model import TreeClassifier
 from mufuru.saving.files import PretrainedError, checksum
 
 RUNS: dict[str, Any] = {
@@ -28,6 +29,8 @@ RUNS: dict[str, Any] = {
     "texts": Classifier,
     "numbers": Classifier,
     "logic": FormulaReader,
+    "trees": TreeClassifier,
+    "trees-lstm": TreeClassifier,
 }
 
 
@@ -126,7 +129,7 @@ def test_the_card_is_the_record(name: str, runs: Path) -> None:
         assert f"{value:.4f}" in read.text
     assert f"from {type(model).__module__} import {type(model).__name__}" in read.text
     assert record.environment["torch"] in read.text
-    assert ("## Operations" in read.text) == (name != "lm-lstm")
+    assert ("## Operations" in read.text) == (not name.endswith("lstm"))
     assert f"| `training.batch_size` | `{record.config['training']['batch_size']}` |" in read.text
 
 

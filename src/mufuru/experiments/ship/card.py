@@ -9,7 +9,12 @@ from mufuru.experiments.record import Record
 from mufuru.experiments.tasks.saved import TaskModel, head, settings_table, use, without_paths
 from mufuru.saving.card import PAPER, page, table
 
-KINDS = {"lm": "language model", "classify": "classifier of sequences", "logic": "reader of Boolean formulae"}
+KINDS = {
+    "lm": "language model",
+    "classify": "classifier of sequences",
+    "logic": "reader of Boolean formulae",
+    "trees": "classifier of the phrases of parsed sentences",
+}
 PIPELINES = {"lm": "text-generation", "classify": "text-classification"}
 SPLITS = ("train", "valid", "test")
 ROWS = 20

@@ -20,6 +20,7 @@ from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.classify.pooling import Pooling
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.logic.model import FormulaReader
+from mufuru.experiments.tasks.trees.model import TreeClassifier
 
 Tensors = tuple[Tensor, ...]
 
@@ -139,15 +140,29 @@ def example(model: nn.Module, batch: int, steps: int, seed: int) -> Tensors:
         sizes = [cell.hidden_size, *([] if cell.controller_size is None else [cell.controller_size])]
         sizes += [cell.hidden_size] if cell.cell == "lstm" else []
         return (tokens, *(torch.rand(cell.num_layers, batch, size, generator=generator) - 0.5 for size in sizes))
+    if isinstance(model, TreeClassifier):
+        words = torch.randint(len(model.vocabulary), (batch * steps,), generator=generator)
+        return words, left_branches(batch, steps)
     lengths = torch.randint(1, steps + 1, (batch,), generator=generator)
     lengths[0] = steps
     if isinstance(model, Classifier) and model.meaning.vocabulary is None:
         return torch.randn(steps, batch, model.meaning.channels, generator=generator), lengths
     if isinstance(model, Classifier):
-        words = len(model.meaning.vocabulary or ())
+        known = len(model.meaning.vocabulary or ())
     else:
-        words = int(model.get_buffer("one_hot").size(0))
-    return torch.randint(words, (steps, batch), generator=generator), lengths
+        known = int(model.get_buffer("one_hot").size(0))
+    return torch.randint(known, (steps, batch), generator=generator), lengths
+
+
+def left_branches(trees: int, leaves: int) -> Tensor:
+    """(inner nodes, 2): the children of trees that branch to the left, each of so many leaves."""
+    children: list[tuple[int, int]] = []
+    for tree in range(trees):
+        left = tree * leaves
+        for right in range(left + 1, left + leaves):
+            children.append((left, right))
+            left = trees * leaves + len(children) - 1
+    return torch.tensor(children, dtype=torch.int64).view(-1, 2)
 
 
 @torch.no_grad()
@@ -157,6 +172,9 @@ def original(model: nn.Module, arguments: Sequence[Tensor]) -> Tensors:
         tokens, *states = arguments
         hidden, state = model(tokens, states[0] if len(states) == 1 else tuple(states))
         return (model.output(hidden), *((state,) if isinstance(state, Tensor) else state))
+    if isinstance(model, TreeClassifier):
+        words, children = arguments
+        return (model(words, mufuru.Levels.of(children, len(words))),)
     inputs, lengths = arguments
     packed = pack_padded_sequence(inputs, lengths, enforce_sorted=False)
     order = packed.unsorted_indices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ import mufuru
 from mufuru.experiments.tasks.carried import ANY, Carried, carried_by
 from mufuru.experiments.tasks.classify.meaning import Meaning
 from mufuru.experiments.tasks.classify.model import embedding
+from mufuru.experiments.tasks.saved import TaskModel
 from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreesConfig
 from mufuru.experiments.tasks.trees.lstm import TreeLSTM
 
@@ -19,17 +20,19 @@ GRU = ("keep", "replace")
 """The operations that make a GRU."""
 
 
-class TreeClassifier(nn.Module):
+class TreeClassifier(TaskModel):
     """Two classes have one logit, that of the second: a logistic regression. More have one each.
 
     The model carries the meaning of its numbers: the folder of a run is enough to use it.
     """
 
+    settings = TreesConfig
+
     def __init__(self, config: TreesConfig, meaning: Meaning, fingerprint: str = ANY) -> None:
         super().__init__()
         if meaning.vocabulary is None:
             raise ValueError("a tree has words, and the meaning of the model's numbers has no vocabulary")
-        self.meaning, self.vocabulary = meaning, meaning.vocabulary
+        self.config, self.meaning, self.vocabulary = config, meaning, meaning.vocabulary
         self.carried = Carried(meaning.to_json(), fingerprint)
         self.embedding = embedding(len(meaning.vocabulary), config.embedding_size, config.tune_embeddings)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
@@ -50,6 +53,14 @@ class TreeClassifier(nn.Module):
         found: Tensor = self.embedding_dropout(self.embedding(words))
         return found
 
+    @classmethod
+    def restored(cls, config: TreesConfig, weights: Mapping[str, Tensor]) -> Self:
+        """The model that weights belong to, without its data; its weights are still to be loaded."""
+        return cls(config, Meaning.from_json(carried_by(weights)))
+
+
+restore = TreeClassifier.restored
+
 
 def unit(config: TreeCellConfig, input_size: int) -> nn.Module:
     """The unit that composes two phrases."""
@@ -59,8 +70,3 @@ def unit(config: TreeCellConfig, input_size: int) -> nn.Module:
     biases |= {} if config.keep_bias is None else {"op_bias": {"keep": config.keep_bias}}
     ops = GRU if config.cell == "gru" else config.ops
     return mufuru.TreeMuFuRU(input_size, config.hidden_size, ops=ops, **biases)
-
-
-def restore(config: TreesConfig, weights: Mapping[str, Tensor]) -> TreeClassifier:
-    """The model that weights belong to, without its data; its weights are still to be loaded."""
-    return TreeClassifier(config, Meaning.from_json(carried_by(weights)))
