@@ -145,7 +145,7 @@ def test_another_archive(server: FileServer, tmp_path: Path, members: dict[str, 
     assert names(tmp_path / "data" / "ptb") == ["all.tgz"]
 
 
-@pytest.mark.parametrize("data", [b"no archive", ARCHIVE[:100], b""])
+@pytest.mark.parametrize("data", [b"no archive", ARCHIVE[:100], b""], ids=["other", "cut", "empty"])
 def test_no_archive_at_all(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "all.tgz").write_bytes(data)
     with pytest.raises(DataError, match=r"all.tgz cannot be read as a tar archive"):
