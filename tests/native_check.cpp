@@ -11,8 +11,9 @@
 using namespace mufuru;
 
 extern "C" {
-int64_t mufuru_packed_size(const Problem*, int back);
-void mufuru_pack(const Problem*, int back, void* to);
+int64_t mufuru_space(const Problem*, int back);
+uint64_t mufuru_sample(const Problem*);
+void mufuru_pack(const Problem*);
 void mufuru_forward(const Problem*);
 void mufuru_activate(const Problem*, int64_t step);
 void mufuru_compose(const Problem*, int64_t step);
@@ -63,9 +64,10 @@ class Check {
     problem.reset = reset, problem.reverse = reverse, problem.is_double = sizeof(T) == 8;
     problem.offsets = offsets.data(), problem.codes = codes.data();
     const int64_t rows = rest + (K ? K : L * H);
-    problem.w_ih = fresh(rows * X), problem.w_hh = fresh(rows * H), problem.x = fresh(total * X), problem.bias = fresh(W);
+    problem.w_ih = fresh(rows * X), problem.w_hh = fresh(rows * H), problem.x = fresh(total * X);
+    if (!reverse) problem.b_ih = fresh(rows), problem.b_hh = fresh(rows);
     problem.w_kk = K ? fresh(K * K) : nullptr, problem.w_op = K ? fresh(L * H * K) : nullptr;
-    problem.logit_bias = fresh(K ? L * H : H), problem.inner_bias = reset == kAfter ? fresh(H) : nullptr;
+    problem.b_op = K && !reverse ? fresh(L * H) : nullptr;
     problem.s0 = fresh(B * H), problem.k0 = K ? fresh(B * K) : nullptr;
     if (sizes.masks) {
       problem.state_mask = fresh(B * H), problem.zoneout = fresh(total * H);
@@ -79,15 +81,11 @@ class Check {
       problem.inner = reset == kAfter ? fresh(total * H) : nullptr;
     }
     problem.output = fresh(total * H), problem.s_n = fresh(B * H), problem.k_n = K ? fresh(B * K) : nullptr;
-    problem.p = fresh(total * L * H);
+    problem.p = fresh(total * L * H), problem.v = fresh(total * H);
     problem.grad_output = fresh(total * H), problem.grad_s_n = fresh(B * H), problem.grad_k_n = K ? fresh(B * K) : nullptr;
     problem.grad_p = fresh(total * L * H), problem.grad_v = fresh(total * H);
-    problem.d_gates = fresh(total * W), problem.d_probs = K ? fresh(total * (L - 1) * H) : nullptr;
-    problem.d_inner = reset == kAfter ? fresh(total * H) : nullptr;
     problem.d_s0 = fresh(B * H), problem.d_k0 = K ? fresh(B * K) : nullptr;
     problem.d_x = reverse ? nullptr : fresh(total * X);
-    problem.seen_rows = fresh(total * H), problem.reset_rows = reset == kBefore ? fresh(total * H) : nullptr;
-    problem.k_rows = K ? fresh(total * K) : nullptr;
     problem.d_ih = fresh(rows * X), problem.d_hh = fresh(rows * H);
     problem.d_bias_ih = reverse ? nullptr : fresh(rows), problem.d_bias_hh = reverse ? nullptr : fresh(rows);
     problem.d_kk = K ? fresh(K * K) : nullptr, problem.d_op = K ? fresh(L * H * K) : nullptr;
@@ -97,17 +95,15 @@ class Check {
 
   // the states after every step and, in training, gradients of the first ones and of the weights
   std::vector<T> run() {
-    void* packed = fresh(mufuru_packed_size(&problem, 0));
-    mufuru_pack(&problem, 0, packed);
-    problem.packed = packed;
+    mufuru_sample(&problem);
+    problem.space = fresh(mufuru_space(&problem, 0));
+    mufuru_pack(&problem);
     if (sizes.python) by_steps();
     else mufuru_forward(&problem);
     std::vector<T> result;
     append(result, problem.output, offsets.back() * sizes.hidden);
     if (train) {
-      void* packed_back = fresh(mufuru_packed_size(&problem, 1));
-      mufuru_pack(&problem, 1, packed_back);
-      problem.packed_back = packed_back;
+      problem.space = fresh(mufuru_space(&problem, 1));
       mufuru_backward(&problem);
       append(result, problem.d_s0, sizes.batch * sizes.hidden);
       append(result, problem.d_ih, gate_rows * sizes.inputs);

@@ -19,7 +19,7 @@ from mufuru.ops import native as native_ops
 from mufuru.unit import Unit
 
 if TYPE_CHECKING:
-    from mufuru.kernels.native import Outputs
+    from mufuru.kernels.native import Inputs, Options, Outputs
 
 _numbers: weakref.WeakKeyDictionary[Op, int] = weakref.WeakKeyDictionary()
 _by_number: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
@@ -100,18 +100,15 @@ def local_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(places.get(code, code) for code in codes)
 
 
-def forward(
-    problem: Problem, codes: tuple[int, ...], s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None, reverse: bool,
-    k_column: int, out: Outputs,
-) -> None:  # fmt: skip
+def forward(problem: Problem, inputs: Inputs, options: Options, out: Outputs) -> None:
     """Each step in three: gates in the library, values in Python, the new state in the library."""
-    ops = _callables(codes)
+    ops = _callables(options.codes)
     values = out.output.new_empty(len(ops), *out.output.shape)
-    problem.point({"custom": values})
-    sizes = [len(s0)] * (len(out.output) // max(len(s0), 1)) if batch_sizes is None else batch_sizes.tolist()
+    problem.point("custom", values)
+    s, k0, batch_sizes = inputs.s0.clone(), inputs.k0, inputs.batch_sizes
+    sizes = [len(s)] * (len(out.output) // max(len(s), 1)) if batch_sizes is None else batch_sizes.tolist()
     starts = [0, *accumulate(sizes)]
-    s = s0.clone()
-    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+    for t in reversed(range(len(sizes))) if options.reverse else range(len(sizes)):
         rows, alive = slice(starts[t], starts[t] + sizes[t]), sizes[t]
         native().mufuru_activate(problem.address, t)
         v = out.gates[rows, : s.size(1)]
@@ -120,15 +117,15 @@ def forward(
         native().mufuru_compose(problem.address, t)
         s[:alive] = out.output[rows]
         if k0 is not None:
-            k = out.gates[rows, k_column:]
+            k = out.gates[rows, -k0.size(1) :]
             k0 = torch.cat([k, k0[alive:]])
     out.s_n.copy_(s)
     if k0 is not None:
         out.k_n.copy_(k0)
 
 
-def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> dict[str, Tensor]:
-    """Values and partial derivatives of the Python operations for all steps, in one batched call each."""
+def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> list[Tensor]:
+    """Values and partial derivatives by s and by v of the Python operations for all steps, in one batched call each."""
     s, v = s.detach().requires_grad_(), v.detach().requires_grad_()
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for op in _callables(codes):
@@ -138,8 +135,7 @@ def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> dict[str, Tenso
         ds, dv = torch.autograd.grad(total, (s, v), allow_unused=True) if total.requires_grad else (None, None)
         zero = torch.zeros_like(s)
         found.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
-    names = ("custom", "custom_ds", "custom_dv")
-    return {name: torch.stack(parts) for name, parts in zip(names, zip(*found, strict=True), strict=True)}
+    return [torch.stack(parts) for parts in zip(*found, strict=True)]
 
 
 def _callables(codes: tuple[int, ...]) -> list[Op]:

@@ -103,45 +103,36 @@ class Shape(NamedTuple):
         return cls(inputs.x.size(0), batch, hidden, controller, len(options.codes), rest, width)
 
 
-class Prepared(NamedTuple):
-    """What follows from the weights alone."""
-
-    bias: Tensor | None
-    logit_bias: Tensor | None
-    inner_bias: Tensor | None
-    packed: Tensor
-
-
-def prepare(at: Shape, inputs: Inputs, options: Options, problem: Problem | None = None) -> Prepared:
-    bias = logit_bias = inner_bias = None
-    if inputs.bias_ih is not None and inputs.bias_hh is not None:
-        bias = inputs.bias_ih + inputs.bias_hh
-        if options.reset == AFTER:
-            bias[: at.hidden] = inputs.bias_ih[: at.hidden]
-            inner_bias = inputs.bias_hh[: at.hidden]
-        logit_bias = inputs.bias_op if at.controller else bias[at.width :]
-    problem = problem or _problem(at, inputs, options, 0, {})
-    return Prepared(bias, logit_bias, inner_bias, problem.packed(False, inputs.hh.dtype))
+def forward(inputs: Inputs, options: Options) -> Outputs:
+    """All steps, and what the backward pass will need."""
+    problem, out = describe(inputs, options, keep=True)
+    pack(problem, inputs)
+    run(problem, inputs, options, out)
+    return out
 
 
-def forward(inputs: Inputs, options: Options, prepared: Prepared | None = None, keep: bool = True) -> Outputs:
-    """All steps; with `keep`, also what the backward pass will need."""
+def describe(inputs: Inputs, options: Options, keep: bool) -> tuple[Problem, Outputs]:
+    """The arguments of a forward pass but for the packed weights, and where its results will be."""
     inputs = contiguous(inputs)
     at = Shape.of(inputs, options)
-    own = max(options.codes) >= CUSTOM
-    out = empty_outputs(at, inputs.s0, options, keep or own or options.trace)
-    steps, offsets = _offsets(inputs.batch_sizes, at)
-    problem = _problem(at, inputs, options, steps, out._asdict())
-    problem.point((prepared or prepare(at, inputs, options, problem))._asdict())
-    problem.point({"offsets": offsets})
-    if own:
-        custom.forward(problem, options.codes, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, at.rest, out)
+    out = empty_outputs(at, inputs.s0, options, keep or max(options.codes) >= CUSTOM)
+    return _problem(at, inputs, options, out), out
+
+
+def pack(problem: Problem, inputs: Inputs) -> Tensor:
+    """The weights as panels."""
+    space = problem.take_space(False, inputs.hh.dtype)
+    native().mufuru_pack(problem.address)
+    return space
+
+
+def run(problem: Problem, inputs: Inputs, options: Options, out: Outputs) -> None:
+    """All steps of a forward pass that is fully described."""
+    if max(options.codes) >= CUSTOM:
+        custom.forward(problem, inputs, options, out)
     else:
         native().mufuru_forward(problem.address)
-    if options.trace:
-        out.v.copy_(out.gates[:, : at.hidden])
-    _clear_padding(offsets, out.output, out.p, out.v)
-    return out
+    _clear_padding(inputs.batch_sizes, out.output, out.p, out.v)
 
 
 def empty_outputs(at: Shape, like: Tensor, options: Options, keep: bool = True) -> Outputs:
@@ -166,61 +157,41 @@ def backward(
     """`grads` belong to output, s_n, k_n, p and v."""
     inputs = contiguous(inputs)
     at = Shape.of(inputs, options)
-    steps, offsets = _offsets(inputs.batch_sizes, at)
-    problem = _problem(at, inputs, options, steps, saved._asdict())
-    problem.point({"offsets": offsets, "packed_back": problem.packed(True, inputs.hh.dtype)})
-    names = ("grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v")
-    problem.point({name: None if g is None else g.contiguous() for name, g in zip(names, grads, strict=True)})
-    problem.point(_workspace(at, inputs.s0, options))
-    if max(options.codes) >= CUSTOM:
-        states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
-        problem.point(custom.derivatives(options.codes, states, saved.gates[:, : at.hidden]))
     nothing = inputs.s0.new_empty(0)
     found = Gradients(
         torch.empty_like(inputs.x) if needs_x else nothing,
         torch.empty_like(inputs.s0),
         *(nothing if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:N_DIFFERENTIABLE]),
     )
-    problem.point({f"d_{name}": tensor for name, tensor in found._asdict().items()})
+    received = (None if grad is None else grad.contiguous() for grad in grads)
+    problem = _problem(at, inputs, options, saved, *received, *found)
+    problem.take_space(True, inputs.hh.dtype)
+    if max(options.codes) >= CUSTOM:
+        states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
+        problem.point("custom", *custom.derivatives(options.codes, states, saved.gates[:, : at.hidden]))
     native().mufuru_backward(problem.address)
-    _clear_padding(offsets, found.x)
+    _clear_padding(inputs.batch_sizes, found.x)
     return found
 
 
-def _clear_padding(offsets: Tensor, *packed: Tensor) -> None:
+def _clear_padding(batch_sizes: Tensor | None, *packed: Tensor) -> None:
     """The kernel leaves the rows beyond the last step's as they were."""
-    rows = int(offsets[-1])
+    if batch_sizes is None:
+        return
+    rows = int(batch_sizes.sum())
     for tensor in packed:
         if tensor.size(0) > rows:
             tensor[rows:] = 0
 
 
-def _workspace(at: Shape, like: Tensor, options: Options) -> dict[str, Tensor]:
-    """Memory for what only the backward pass itself reads."""
-    space = {"d_gates": like.new_empty(at.total, at.width), "seen_rows": like.new_empty(at.total, at.hidden)}
-    if options.reset == BEFORE:
-        space["reset_rows"] = like.new_empty(at.total, at.hidden)
-    if options.reset == AFTER:
-        space["d_inner"] = like.new_empty(at.total, at.hidden)
-    if at.controller:
-        space["d_probs"] = like.new_empty(at.total, (at.ops - 1) * at.hidden)
-        space["k_rows"] = like.new_empty(at.total, at.controller)
-    return space
-
-
-def _problem(
-    at: Shape, inputs: Inputs, options: Options, steps: int, tensors: dict[str, Tensor | None]
-) -> Problem:  # fmt: skip
+def _problem(at: Shape, inputs: Inputs, options: Options, out: Outputs, *gradients: Tensor | None) -> Problem:
+    steps, offsets = _offsets(inputs.batch_sizes, at)
     sizes = (
         steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
         options.reset, options.activation, options.reverse, inputs.hh.dtype == torch.float64,
     )  # fmt: skip
-    tensors.pop("v", None)
-    tensors |= {
-        "codes": _codes(options.codes), "x": inputs.x, "s0": inputs.s0, "k0": inputs.k0,
-        "w_ih": inputs.ih, "w_hh": inputs.hh, "w_kk": inputs.kk, "w_op": inputs.op,
-        "state_mask": inputs.state_mask, "zoneout": inputs.zoneout, "allowed": inputs.allowed,
-    }  # fmt: skip
+    masks = inputs.state_mask, inputs.zoneout, inputs.allowed
+    tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)
     return Problem(sizes, tensors)
 
 

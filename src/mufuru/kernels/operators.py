@@ -50,6 +50,8 @@ def sequence(run: Run) -> Result:
         tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
     ):
         out = _apply(_Native, options, *inputs)
+        if len(out) == 2:
+            return Result(*out)
     else:
         return inference.sequence(inputs, options)
     output, s_n, k_n, p, v = out[:5]
@@ -70,13 +72,14 @@ class _Native(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, options: Options, *inputs: Any) -> tuple[Tensor, ...]:
-        out = tuple(native.forward(Inputs(*inputs), options))
-        _keep(ctx, (options, *inputs), out)
-        return out
+        found = Inputs(*inputs)
+        out = native.forward(found, options)
+        _keep(ctx, options, inputs, out)
+        return out[:2] if found.k0 is None and not options.trace else out[:N_GRADS]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return _run_backward(ctx, grads)
+        return _run_backward(ctx, (*grads, *[None] * (N_GRADS - len(grads))))
 
 
 class _Transformable(torch.autograd.Function):
@@ -88,7 +91,8 @@ class _Transformable(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _keep(ctx, inputs, output)
+        _keep(ctx, inputs[0], inputs[1:], output)
+        ctx.mark_non_differentiable(*output[N_GRADS:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -126,12 +130,12 @@ def _apply(function: Any, *args: Any) -> Any:
     return function.apply(*args)  # torch's own is without types
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], out: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[1:], *out)
-    ctx.options = inputs[0]
-    ctx.ops = custom.ops_of(ctx.options.codes)  # the backward pass needs them, and the layer may be gone by then
+def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], out: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs, *out)
+    ctx.options = options
+    if max(options.codes) >= CUSTOM:
+        ctx.ops = custom.ops_of(options.codes)  # the backward pass needs them, and the layer may be gone by then
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*out[N_GRADS:])
 
 
 def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from mufuru.kernels import library
 
 SIZES = ["steps", "batch", "inputs", "hidden", "controller", "ops", "reset", "activation", "reverse", "is_double"]
 POINTERS = [
-    "offsets", "codes", "w_ih", "w_hh", "w_kk", "w_op", "packed", "packed_back", "x", "bias",
-    "logit_bias", "inner_bias", "s0", "k0", "state_mask", "zoneout", "allowed", "custom", "custom_ds", "custom_dv",
-    "gates", "probs", "inner", "output", "s_n", "k_n", "p",
-    "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v", "d_gates", "d_probs", "d_inner", "d_s0", "d_k0", "d_x",
-    "seen_rows", "reset_rows", "k_rows", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_kk", "d_op", "d_bias_op",
+    "codes", "space",
+    "x", "s0", "k0", "w_ih", "w_hh", "b_ih", "b_hh", "w_kk", "w_op", "b_op",
+    "offsets", "state_mask", "zoneout", "allowed",
+    "output", "s_n", "k_n", "p", "v", "gates", "probs", "inner",
+    "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v",
+    "d_x", "d_s0", "d_k0", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_kk", "d_op", "d_bias_op",
+    "custom", "custom_ds", "custom_dv",
 ]  # fmt: skip
 MAX_OPS, CUSTOM = 32, 1000
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
@@ -29,25 +31,32 @@ _Words = ctypes.c_int64 * len(_POSITION)
 
 
 class Problem:
-    """The arguments of one call. Tensors must be contiguous; they are kept alive as long as this is."""
+    """The arguments of one call: sizes, then tensors in the order of `POINTERS`, as many as are known.
 
-    def __init__(self, sizes: tuple[int, ...], tensors: Mapping[str, Tensor | None]) -> None:
-        self._words = _Words(*sizes)
-        self._kept: list[Tensor] = []
+    Tensors must be contiguous; they are kept alive as long as this is.
+    """
+
+    def __init__(self, sizes: tuple[int, ...], tensors: Sequence[Tensor | None]) -> None:
+        self._kept = [tensors]
+        self._words = _Words(*sizes, *[0 if tensor is None else tensor.data_ptr() for tensor in tensors])
         self.address = ctypes.addressof(self._words)
-        self.point(tensors)
 
-    def point(self, tensors: Mapping[str, Tensor | None]) -> None:
-        for name, tensor in tensors.items():
-            if tensor is not None:
-                self._kept.append(tensor)
-                self._words[_POSITION[name]] = tensor.data_ptr()  # 0 without elements
+    def point(self, first: str, *tensors: Tensor) -> None:
+        """Add tensors, from the field named `first` on."""
+        self._kept.append(tensors)
+        for position, tensor in enumerate(tensors, _POSITION[first]):
+            self._words[position] = tensor.data_ptr()  # 0 without elements
 
-    def packed(self, back: bool, dtype: torch.dtype) -> Tensor:
-        """The recurrent weights as panels."""
-        panels = torch.empty(native().mufuru_packed_size(self.address, back), dtype=dtype, device="cpu")
-        native().mufuru_pack(self.address, back, panels.data_ptr())
-        return panels
+    def sample(self) -> int:
+        """A few of the weights' numbers and where they lie, mixed."""
+        sample: int = native().mufuru_sample(self.address)
+        return sample
+
+    def take_space(self, back: bool, dtype: torch.dtype) -> Tensor:
+        """Memory for `space`."""
+        space = torch.empty(native().mufuru_space(self.address, back), dtype=dtype, device="cpu")
+        self.point("space", space)
+        return space
 
 
 @cache
@@ -59,10 +68,9 @@ def native() -> ctypes.CDLL:
     if lib.mufuru_problem_size() != ctypes.sizeof(_Words):
         raise RuntimeError("the native library belongs to another version of mufuru: remove it, and it is built anew")
     address, count = ctypes.c_void_p, ctypes.c_int64
-    lib.mufuru_packed_size.argtypes, lib.mufuru_packed_size.restype = [address, ctypes.c_int], count
-    lib.mufuru_pack.argtypes = [address, ctypes.c_int, address]
-    lib.mufuru_sample.argtypes, lib.mufuru_sample.restype = [address, count], ctypes.c_uint64
-    lib.mufuru_forward.argtypes = lib.mufuru_backward.argtypes = [address]
+    lib.mufuru_space.argtypes, lib.mufuru_space.restype = [address, ctypes.c_int], count
+    lib.mufuru_sample.argtypes, lib.mufuru_sample.restype = [address], ctypes.c_uint64
+    lib.mufuru_pack.argtypes = lib.mufuru_forward.argtypes = lib.mufuru_backward.argtypes = [address]
     lib.mufuru_activate.argtypes = lib.mufuru_compose.argtypes = [address, count]
     lib.mufuru_function.argtypes = [ctypes.c_int, count, count, address, address]
     lib.mufuru_choose.argtypes, lib.mufuru_instruction_set.restype = [ctypes.c_char_p], ctypes.c_char_p

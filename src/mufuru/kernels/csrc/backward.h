@@ -1,5 +1,5 @@
 // The backward pass through the steps: gradients of pre-activations and of the initial state. The gradients of the
-// weights are products over all the steps at once and wait for Python.
+// weights are products over all the steps at once and wait for the end.
 #pragma once
 #include "ops.h"
 #include "shape.h"
@@ -10,11 +10,12 @@ namespace MUFURU_ARCH {
 template <class T, class Ops>
 class Backward {
  public:
-  Backward(const Problem& problem, int64_t worker, int64_t workers)
+  Backward(const Problem& problem, const Work<T>& work, int64_t worker, int64_t workers)
       : at(problem),
         in(problem),
         ops(problem),
-        packed(static_cast<const T*>(problem.packed_back)),
+        work(work),
+        packed(work.packed),
         mine(problem, worker, workers),
         n(mine.n),
         d_state(n * at.H),
@@ -64,6 +65,7 @@ class Backward {
   const Shape<T> at;
   const Problem& in;
   const Ops ops;
+  const Work<T>& work;
   const T* packed;
   const Share mine;
   const int64_t n;
@@ -84,15 +86,15 @@ class Backward {
       row.gates = at.row(in.gates, t, mine.index(i), at.W);
       row.probs = at.K ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : row.gates + at.rest;
       row.before = at.before_row(in.output, at.H, in.s0, at.H, t, mine.index(i));
-      row.d_gates = at.row(in.d_gates, t, mine.index(i), at.W);
-      row.seen = at.row(in.seen_rows, t, mine.index(i), at.H);
+      row.d_gates = at.row(work.d_gates, t, mine.index(i), at.W);
+      row.seen = at.row(work.seen, t, mine.index(i), at.H);
       if (at.K) {
         const T* k = at.before_row(static_cast<const T*>(in.gates) + at.rest, at.W, in.k0, at.K, t, mine.index(i));
-        std::memcpy(at.row(in.k_rows, t, mine.index(i), at.K), k, at.K * sizeof(T));
+        std::memcpy(at.row(work.k, t, mine.index(i), at.K), k, at.K * sizeof(T));
       }
-      row.d_logits = at.K ? at.row(in.d_probs, t, mine.index(i), at.logits * at.H) : row.d_gates + at.rest;
+      row.d_logits = at.K ? at.row(work.d_probs, t, mine.index(i), at.logits * at.H) : row.d_gates + at.rest;
       row.inner = in.inner ? at.row(in.inner, t, mine.index(i), at.H) : nullptr;
-      row.d_inner = in.d_inner ? at.row(in.d_inner, t, mine.index(i), at.H) : nullptr;
+      row.d_inner = at.after ? at.row(work.d_inner, t, mine.index(i), at.H) : nullptr;
       row.zoneout = in.zoneout ? at.row(in.zoneout, t, mine.index(i), at.H) : nullptr;
       row.grad_output = in.grad_output ? at.row(in.grad_output, t, mine.index(i), at.H) : nullptr;
       row.grad_p = in.grad_p ? at.row(in.grad_p, t, mine.index(i), at.L * at.H) : nullptr;
@@ -158,7 +160,7 @@ class Backward {
         if (row.mask) seen *= load(row.mask + u, m);
         store(row.seen + u, seen, m);
         if (!at.before) continue;
-        store(static_cast<T*>(in.reset_rows) + row.place * at.H + u, seen * load(row.gates + at.r + u, m), m);
+        store(work.reset + row.place * at.H + u, seen * load(row.gates + at.r + u, m), m);
       }
   }
 
@@ -197,9 +199,9 @@ class Backward {
   void to_inputs(int64_t begin, int64_t end) {
     int64_t m = 0;
     for (int64_t k = begin; k < end; ++k)
-      for (int64_t t = mine.in_order(k), i = 0; i < mine.alive(t); ++i) operand[m++] = at.row(in.d_gates, t, mine.index(i), at.W);
+      for (int64_t t = mine.in_order(k), i = 0; i < mine.alive(t); ++i) operand[m++] = at.row(work.d_gates, t, mine.index(i), at.W);
     T* to = static_cast<T*>(in.d_x);
-    const T* first = static_cast<const T*>(in.d_gates);
+    const T* first = work.d_gates;
     each(m, at.W, packed + at.back_x(), at.X, [&](int64_t i, int64_t u, int64_t l, V<T> d) {
       store(to + (operand[i] - first) / at.W * at.X + u, d, l);
     });

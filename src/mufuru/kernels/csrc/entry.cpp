@@ -66,20 +66,27 @@ EXPORT int mufuru_choose(const char* name) {
   return 0;
 }
 
-// 64 words spread over the memory, mixed into one (FNV-1a)
-EXPORT uint64_t mufuru_sample(const void* data, int64_t bytes) {
-  const int64_t words = bytes / 4, apart = words > 64 ? words / 64 : 1;
+// where the weights and biases lie, and 64 words spread over each, mixed into one (FNV-1a)
+EXPORT uint64_t mufuru_sample(const Problem* p) {
+  const int64_t H = p->hidden, K = p->controller, logits = p->ops * H;
+  const int64_t rows = (p->reset == kNoReset ? H : 2 * H) + (K ? K : logits), number = p->is_double ? 8 : 4;
+  const void* data[] = {p->w_ih, p->w_hh, p->b_ih, p->b_hh, p->w_kk, p->w_op, p->b_op};
+  const int64_t sizes[] = {rows * p->inputs, rows * H, rows, rows, K * K, logits * K, logits};
   uint64_t mixed = 14695981039346656037u;
-  for (int64_t i = 0; i < words; i += apart) {
-    uint32_t word;
-    std::memcpy(&word, static_cast<const char*>(data) + 4 * i, 4);
-    mixed = (mixed ^ word) * 1099511628211u;
+  for (int64_t k = 0; k < 7; ++k) {
+    mixed = (mixed ^ reinterpret_cast<uintptr_t>(data[k])) * 1099511628211u;
+    const int64_t words = data[k] ? sizes[k] * number / 4 : 0, apart = words > 64 ? words / 64 : 1;
+    for (int64_t i = 0; i < words; i += apart) {
+      uint32_t word;
+      std::memcpy(&word, static_cast<const char*>(data[k]) + 4 * i, 4);
+      mixed = (mixed ^ word) * 1099511628211u;
+    }
   }
   return mixed;
 }
 
-EXPORT int64_t mufuru_packed_size(const Problem* p, int back) { return kernel(p).packed_size(*p, back); }
-EXPORT void mufuru_pack(const Problem* p, int back, void* to) { kernel(p).pack(*p, back, to); }
+EXPORT int64_t mufuru_space(const Problem* p, int back) { return kernel(p).space(*p, back); }
+EXPORT void mufuru_pack(const Problem* p) { kernel(p).pack(*p); }
 EXPORT void mufuru_forward(const Problem* p) { kernel(p).forward(*p, threads); }
 EXPORT void mufuru_activate(const Problem* p, int64_t step) { kernel(p).activate(*p, threads, step); }
 EXPORT void mufuru_compose(const Problem* p, int64_t step) { kernel(p).compose(*p, threads, step); }

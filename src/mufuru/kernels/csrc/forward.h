@@ -13,7 +13,7 @@ class Forward {
       : at(problem),
         in(problem),
         ops(problem),
-        packed(static_cast<const T*>(problem.packed)),
+        packed(static_cast<const T*>(problem.space)),
         mine(problem, worker, workers),
         n(mine.n),
         plain(!at.K && !in.allowed && !in.p && !in.zoneout && !in.state_mask && in.activation == kTanh && Ops::fixed),
@@ -69,7 +69,7 @@ class Forward {
   static constexpr int64_t N = Lanes<T>::n;
   // where the parts of one sequence's step lie
   struct Row {
-    T *gates, *probs, *output, *p, *inner;
+    T *gates, *probs, *output, *p, *v, *inner;
     const T *zoneout, *mask;
     const uint8_t* allowed;
     int64_t place;  // among all rows of all steps
@@ -122,6 +122,7 @@ class Forward {
       if (at.K) row.probs = in.gates ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : &probs[i * at.logits * at.H];
       row.output = at.row(in.output, t, mine.index(i), at.H);
       row.p = in.p ? at.row(in.p, t, mine.index(i), at.L * at.H) : nullptr;
+      row.v = in.v ? at.row(in.v, t, mine.index(i), at.H) : nullptr;
       row.inner = in.inner ? at.row(in.inner, t, mine.index(i), at.H) : nullptr;
       row.zoneout = in.zoneout ? at.row(in.zoneout, t, mine.index(i), at.H) : nullptr;
     }
@@ -137,10 +138,10 @@ class Forward {
         gate_rows[m] = gate_row(t, i, k);
       }
     }
-    const T* bias = static_cast<const T*>(in.bias);
+    const T* bias = packed + at.packed_bias();
     each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, tiles.data(),
                     [&](int64_t i, int64_t column, int64_t l, V<T> y) __attribute__((always_inline)) {
-                      store(gate_rows[i] + column, bias ? y + load(bias + column, l) : y, l);
+                      store(gate_rows[i] + column, y + load(bias + column, l), l);
                     });
   }
 
@@ -226,13 +227,14 @@ class Forward {
     if (at.after) {
       const V<T> r = sigmoid<T>(load<plain>(gate + at.r, m) + reset_from_s);
       if (keeping) store<plain>(gate + at.r, r, m);
-      if (in.inner_bias) from_s += load<plain>(static_cast<const T*>(in.inner_bias) + u, m);
+      if (in.b_hh) from_s += load<plain>(static_cast<const T*>(in.b_hh) + u, m);
       if (rows[i].inner) store<plain>(rows[i].inner + u, from_s, m);
       from_s *= r;
     }
     V<T> v = load<plain>(gate, m) + from_s;
     v = plain || in.activation == kTanh ? tanh<T>(v) : sigmoid<T>(v);
     if (keeping) store<plain>(gate, v, m);
+    if (!plain && rows[i].v) store(rows[i].v + u, v, m);
     return v;
   }
 
@@ -241,10 +243,10 @@ class Forward {
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
     T* kept = row.probs + u;
-    const T* bias = static_cast<const T*>(in.logit_bias);
+    const T* bias = !plain && at.K ? static_cast<const T*>(in.b_op) : packed + at.packed_bias() + at.W;
     const int64_t last = ops.size() - 1;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
-    p[last] = bias ? load<plain>(bias + (!plain && at.K ? last * at.H : 0) + u, m) : splat<T>(0);
+    p[last] = plain || bias ? load<plain>(bias + (!plain && at.K ? last * at.H : 0) + u, m) : splat<T>(0);
     if (!plain && row.allowed && !row.allowed[last]) p[last] = forbidden;
     V<T> top = p[last];
     for (int64_t j = 0; j < last; ++j) {

@@ -73,26 +73,28 @@ void compose(const Problem& problem, const Threads&, int64_t step) {
 
 template <class T>
 void backward(const Problem& problem, const Threads& threads) {
+  const Work<T> work(Shape<T>(problem), problem.space);
+  pack_backward<T>(problem, work.packed);
   with_ops<T>(problem, [&](auto* ops) {
     using Ops = std::remove_pointer_t<decltype(ops)>;
     in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
-                [&](int64_t worker, int64_t n) { Backward<T, Ops>(problem, worker, n).run(); });
+                [&](int64_t worker, int64_t n) { Backward<T, Ops>(problem, work, worker, n).run(); });
   });
-  const Gradients<T> gradients(problem);
+  const Gradients<T> gradients(problem, work);
   in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps], false),
               [&](int64_t worker, int64_t n) { gradients.run(worker, n); });
   gradients.complete();
 }
 
 template <class T>
-int64_t packed_size(const Problem& problem, bool back) {
+int64_t space(const Problem& problem, bool back) {
   const Shape<T> at(problem);
-  return back ? at.back_size() : at.packed_size();
+  return back ? Work<T>(at, nullptr).size : at.packed_size();
 }
 
 template <class T>
-void pack(const Problem& problem, bool back, void* to) {
-  back ? pack_backward<T>(problem, static_cast<T*>(to)) : pack_forward<T>(problem, static_cast<T*>(to));
+void pack(const Problem& problem) {
+  pack_forward<T>(problem, static_cast<T*>(problem.space));
 }
 
 template <class T>
@@ -106,7 +108,7 @@ void function(int64_t which, int64_t n, const void* x, void* y) {
 
 template <class T>
 constexpr Kernel make() {
-  return {packed_size<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, function<T>};
+  return {space<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, function<T>};
 }
 
 }  // namespace MUFURU_ARCH

@@ -1,10 +1,10 @@
-// What Python hands over for one run of one unit; `kernels/native.py` mirrors this struct field by field.
+// What Python hands over for one run of one unit; `kernels/problem.py` mirrors this struct field by field.
 #pragma once
 #include <cstdint>
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 1;
+constexpr int64_t kAbi = 2;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;
@@ -17,41 +17,30 @@ enum Activation : int64_t { kTanh = 0, kSigmoid = 1 };
 // The last operation is the reference of the softmax: logits are relative to it, so it needs no product.
 struct Problem {
   int64_t steps, batch, inputs, hidden, controller, ops, reset, activation, reverse, is_double;
-  const int64_t* offsets;  // T + 1: where the rows of each step begin
-  const int64_t* codes;    // L
-
-  const void *w_ih, *w_hh, *w_kk, *w_op;  // as the layer holds them: rows feature, reset, operations (or controller)
-  const void *packed, *packed_back;       // the same as panels, by mufuru_pack
+  const int64_t* codes;  // L
+  void* space;           // forward: the weights as panels, by mufuru_pack; backward: room, as much as mufuru_space says
 
   const void* x;           // total x inputs
-  const void* bias;        // W, added to the products with the inputs, or null
-  const void* logit_bias;  // full controller: H, the reference's bias; recurrent controller: L * H; or null
-  const void* inner_bias;  // reset after: H, or null
   const void *s0, *k0;     // B x H, B x K
+  const void *w_ih, *w_hh, *b_ih, *b_hh, *w_kk, *w_op, *b_op;  // as the layer holds them; biases may be null
+  const int64_t* offsets;  // T + 1: where the rows of each step begin
   const void *state_mask, *zoneout;  // B x H, total x H, or null
   const uint8_t* allowed;            // B x L or null
-  const void *custom, *custom_ds, *custom_dv;  // operations x total x H
 
+  void* output;  // total x H
+  void *s_n, *k_n;
+  void *p, *v;   // total x L x H, total x H, or null
   // kept for the backward pass; null when there will be none
   void* gates;   // total x W: v, r and the weights p (or k)
   void* probs;   // recurrent controller: total x (L-1) x H
   void* inner;   // reset after: total x H: W_v s + b_v
 
-  void* output;  // total x H
-  void *s_n, *k_n;
-  void* p;       // total x L x H or null
-
   const void *grad_output, *grad_s_n, *grad_k_n, *grad_p, *grad_v;  // null means zero
-  void* d_gates;  // total x W, the gradients of the pre-activations
-  void* d_probs;  // recurrent controller: total x (L-1) x H
-  void* d_inner;  // reset after: total x H
+  void* d_x;                                  // total x inputs or null
   void *d_s0, *d_k0;
-  void* d_x;      // total x inputs or null
-  // what the gradients of the weights are made of: the state that products saw, the same behind the reset gate (before),
-  // and the controller's last state
-  void *seen_rows, *reset_rows, *k_rows;           // total x H, total x H, total x K
-  void *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;       // shaped as the weights; biases may be null
+  void *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;  // shaped as the weights; biases may be null
   void *d_kk, *d_op, *d_bias_op;
+  const void *custom, *custom_ds, *custom_dv;  // operations x total x H
 };
 
 // LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)
@@ -66,8 +55,8 @@ struct Threads {
 
 // The functions of one instruction set and one number type.
 struct Kernel {
-  int64_t (*packed_size)(const Problem&, bool back);
-  void (*pack)(const Problem&, bool back, void* to);
+  int64_t (*space)(const Problem&, bool back);  // in numbers of its type
+  void (*pack)(const Problem&);                 // the weights, for the forward pass
   void (*forward)(const Problem&, const Threads&);
   void (*activate)(const Problem&, const Threads&, int64_t step);  // gates of one step, for Python operations
   void (*compose)(const Problem&, const Threads&, int64_t step);   // its new state, once their values are there

@@ -36,13 +36,15 @@ struct Shape {
   static constexpr int64_t width = Panel<T>::width;
   int64_t chunks() const { return panels<T>(H); }
 
-  // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits, inputs
+  // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits,
+  // inputs, and what is added to their products, behind it the reference's bias
   int64_t packed_r() const { return 0; }
   int64_t packed_k() const { return before ? chunks() * H * width : 0; }
   int64_t packed_chunks() const { return packed_k() + (K ? panels<T>(K) * seen * width : 0); }
   int64_t packed_chunk() const { return ((after ? 2 : 1) * H + logits * logit_depth) * width; }
   int64_t packed_x() const { return packed_chunks() + chunks() * packed_chunk(); }
-  int64_t packed_size() const { return packed_x() + panels<T>(W) * X * width; }
+  int64_t packed_bias() const { return packed_x() + panels<T>(W) * X * width; }
+  int64_t packed_size() const { return packed_bias() + W + (K ? 0 : H); }
   // and for the backward pass: feature (if before), all else to the state, logits to controller, its own loop, inputs
   int64_t back_state() const { return before ? chunks() * H * width : 0; }
   int64_t back_logits() const { return back_state() + chunks() * (W - first) * width; }
@@ -136,6 +138,12 @@ void pack_forward(const Problem& problem, T* to) {
     const T *from = at.weights(problem.w_ih) + i * at.X, *less = i < at.W ? reference_row<T>(at, i) : nullptr;
     for (int64_t k = 0; k < at.X; ++k) column[k * width] = i < at.W ? (less ? from[k] - less[k] : from[k]) : 0;
   }
+  const T *b_ih = at.weights(problem.b_ih), *b_hh = at.weights(problem.b_hh);
+  T* bias = to + at.packed_bias();
+  for (int64_t i = 0; i < at.packed_size() - at.packed_bias(); ++i) {
+    const bool inside = at.after && i < H;  // added to the product with the state, before the reset gate
+    bias[i] = b_ih ? b_ih[i] + (inside ? 0 : b_hh[i]) : 0;
+  }
 }
 
 template <class T>
@@ -170,6 +178,31 @@ void pack_backward(const Problem& problem, T* to) {
     }
   }
 }
+
+// The backward pass's part of `space`: the weights as panels, and what only that pass reads.
+template <class T>
+struct Work {
+  T* packed;
+  T *d_gates, *d_probs, *d_inner;  // gradients of the pre-activations, of the controller's logits, of W_v s + b_v
+  T *seen, *reset, *k;  // by step: the state that products saw, the same behind the reset gate, the controller's last
+  int64_t size = 0;
+
+  Work(const Shape<T>& at, void* space) {
+    const int64_t total = at.in.offsets[at.in.steps];
+    const auto take = [&](int64_t n) {
+      T* const here = space ? static_cast<T*>(space) + size : nullptr;
+      size += (n + 15) / 16 * 16;
+      return here;
+    };
+    packed = take(at.back_size());
+    d_gates = take(total * at.W);
+    d_probs = take(at.K ? total * at.logits * at.H : 0);
+    d_inner = take(at.after ? total * at.H : 0);
+    seen = take(total * at.H);
+    reset = take(at.before ? total * at.H : 0);
+    k = take(total * at.K);
+  }
+};
 
 }  // namespace MUFURU_ARCH
 }  // namespace mufuru
