@@ -20,10 +20,10 @@ from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, from_json, to_json
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig, ClassifyTask, DataConfig
-from mufuru.experiments.tasks.classify.config import UNKNOWN_SCALE
 from mufuru.experiments.tasks.classify.meaning import build_vocabulary
 from mufuru.experiments.tasks.classify.word_classes import CLASSES, word_class
 from mufuru.experiments.tasks.task import Totals
+from mufuru.experiments.tasks.words import UNKNOWN_SCALE
 
 
 class Says(nn.Module):

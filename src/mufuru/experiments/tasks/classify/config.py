@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mufuru.experiments.data import glove
 from mufuru.experiments.data.labelled import Format
 from mufuru.experiments.data.tokens import Cut
-from mufuru.experiments.settings import SettingError, Training, check_fraction, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.classify.pooling import PoolingName
-
-NAMED_VECTORS = {f"glove.{name}": name for name in glove.SOURCES}
-"""Word vectors that can be downloaded, by the name that settings give them."""
-UNKNOWN_SCALE = 0.05
-"""Largest first feature of a word without a vector, drawn uniformly; the paper's."""
+from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUM
 
 
 @dataclass(frozen=True)
-class ClassifyConfig:
+class ClassifyConfig(WordsConfig):
     """Learn to name the class of a sequence: the sentiment of a phrase, or any labels of any sequences.
 
     The seed decides first weights, dropout and the order of training; which data is held out is the split's own seed.
@@ -90,32 +85,15 @@ class ClassifyConfig:
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
     """Of first weights, dropout and the order of training."""
-    vectors: str | None = None
-    """Word vectors to start from: a text file as GloVe's are, a folder with glove.6B's, or the name glove.6B or
-    glove.840B, of data_dir or else downloaded once; None to draw them."""
-    embedding_size: int = 100
-    """Features of an embedded word."""
-    tune_embeddings: bool = True
-    """Train the embeddings with the rest."""
-    lowercase: bool = True
-    """Read all words in lower case, as most word vectors do."""
-    min_count: int = 1
-    """Fewest appearances in the training texts of a word that has no vector; rarer ones become <unk>."""
     max_length: int | None = None
     """Most steps of a sequence, the rest is not read; None for no limit."""
     pooling: PoolingName = "last"
     """What the classifier sees: the last state, or of all steps' outputs their max, their mean or an attention's
     choice."""
-    embedding_dropout: float = 0.0
-    """Dropout of features of the embedded words, or of numbers."""
-    output_dropout: float = 0.0
-    """Dropout of what the classifier sees."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "embedding_size", "min_count", "max_length")
-        check_fraction(self, "embedding_dropout", "output_dropout")
-        if not self.tune_embeddings and self.vectors is None:
-            raise SettingError("tune_embeddings can be off only with vectors: untrained random embeddings say nothing")
+        super().__post_init__()
+        check_positive(self, "max_length")
         if self.data.data is not None and self.data.data_dir is not None and self.vectors not in NAMED_VECTORS:
             names = " or ".join(NAMED_VECTORS)
             raise SettingError(f"data_dir has the Sentiment Treebank, or vectors {names}: leave it out, or name those")

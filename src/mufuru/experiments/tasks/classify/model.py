@@ -11,10 +11,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 from mufuru.experiments.tasks.carried import ANY, Carried, carried_by
 from mufuru.experiments.tasks.cells import SequenceLayer
-from mufuru.experiments.tasks.classify.config import UNKNOWN_SCALE, ClassifyConfig
+from mufuru.experiments.tasks.classify.config import ClassifyConfig
 from mufuru.experiments.tasks.classify.meaning import Meaning
 from mufuru.experiments.tasks.classify.pooling import Pooling
 from mufuru.experiments.tasks.saved import TaskModel
+from mufuru.experiments.tasks.words import embedding
 
 
 class Classifier(TaskModel):
@@ -34,7 +35,7 @@ class Classifier(TaskModel):
             self.embedding: nn.Module = Standardise(size)
         else:
             size = config.embedding_size
-            self.embedding = embedding(len(meaning.vocabulary), size, config.tune_embeddings)
+            self.embedding = embedding(len(meaning.vocabulary), config)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.reader = SequenceLayer(config.cell, size)
         self.pooling = Pooling(config.pooling, self.reader.output_size)
@@ -79,11 +80,3 @@ class Standardise(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         return (values - self.mean) / self.deviation
-
-
-def embedding(words: int, features: int, tuned: bool) -> nn.Embedding:
-    """All words drawn as the paper draws unknown ones; vectors are put over them."""
-    made = nn.Embedding(words, features)
-    nn.init.uniform_(made.weight, -UNKNOWN_SCALE, UNKNOWN_SCALE)
-    made.weight.requires_grad_(tuned)
-    return made

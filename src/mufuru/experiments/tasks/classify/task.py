@@ -21,6 +21,7 @@ from mufuru.experiments.tasks.classify.encoding import encode
 from mufuru.experiments.tasks.classify.meaning import Meaning, build_vocabulary
 from mufuru.experiments.tasks.classify.model import Classifier, Standardise
 from mufuru.experiments.tasks.task import State, Step, Totals
+from mufuru.experiments.tasks.words import word_vectors
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
@@ -39,11 +40,7 @@ class ClassifyTask:
         if self.labelled.kind == "numeric" and config.vectors is not None:
             raise SettingError("vectors are for words, and the data is numeric: leave vectors out")
         self.description = self.labelled.description
-        self.vectors = None
-        if config.vectors is not None:
-            self.vectors = sources.word_vectors(
-                config.vectors, config.data.data_dir, config.embedding_size, self._all_words()
-            )
+        self.vectors = word_vectors(config, config.data.data_dir, self._all_words())
         self.meaning = self._meaning()
         self._encoded = {split: self._encode(split) for split in SPLITS}
         self._fixed = {

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import mufuru
 from mufuru import ops as operations
-from mufuru.experiments.settings import SettingError, Training, check_fraction, check_positive, choose
+from mufuru.experiments.settings import SettingError, Training, check_positive, choose
+from mufuru.experiments.tasks.words import WordsConfig
 
 TreeCellName = Literal["mufuru", "gru", "lstm"]
 
@@ -81,7 +82,7 @@ class TreebankConfig:
 
 
 @dataclass(frozen=True)
-class TreesConfig:
+class TreesConfig(WordsConfig):
     """Learn to name the sentiment of every phrase of a sentence from its parse tree; tested on whole sentences."""
 
     cell: TreeCellConfig = field(default_factory=TreeCellConfig)
@@ -89,27 +90,6 @@ class TreesConfig:
     data: TreebankConfig = field(default_factory=TreebankConfig)
     seed: int = 0
     """Of first weights, dropout and the order of training."""
-    vectors: str | None = None
-    """Word vectors to start from: a text file as GloVe's are, a folder with glove.6B's, or the name glove.6B or
-    glove.840B, of data_dir or else downloaded once; None to draw them."""
-    embedding_size: int = 100
-    """Features of an embedded word."""
-    tune_embeddings: bool = True
-    """Train the embeddings with the rest."""
-    lowercase: bool = True
-    """Read all words in lower case, as most word vectors do."""
-    min_count: int = 1
-    """Fewest appearances in the training sentences of a word that has no vector; rarer ones become <unk>."""
-    embedding_dropout: float = 0.0
-    """Dropout of features of the embedded words."""
-    output_dropout: float = 0.0
-    """Dropout of the states that the classifier sees."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "embedding_size", "min_count")
-        check_fraction(self, "embedding_dropout", "output_dropout")
-        if not self.tune_embeddings and self.vectors is None:
-            raise SettingError("tune_embeddings can be off only with vectors: untrained random embeddings say nothing")
 
 
 # The paper has no trees. Units, minibatches and vectors are those of its sequences. For TreeMuFuRU and Tree-LSTM alike

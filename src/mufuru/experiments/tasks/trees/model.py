@@ -11,10 +11,10 @@ from torch import Tensor, nn
 import mufuru
 from mufuru.experiments.tasks.carried import ANY, Carried, carried_by
 from mufuru.experiments.tasks.classify.meaning import Meaning
-from mufuru.experiments.tasks.classify.model import embedding
 from mufuru.experiments.tasks.saved import TaskModel
 from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreesConfig
 from mufuru.experiments.tasks.trees.lstm import TreeLSTM
+from mufuru.experiments.tasks.words import embedding
 
 GRU = ("keep", "replace")
 """The operations that make a GRU."""
@@ -34,7 +34,7 @@ class TreeClassifier(TaskModel):
             raise ValueError("a tree has words, and the meaning of the model's numbers has no vocabulary")
         self.config, self.meaning, self.vocabulary = config, meaning, meaning.vocabulary
         self.carried = Carried(meaning.to_json(), fingerprint)
-        self.embedding = embedding(len(meaning.vocabulary), config.embedding_size, config.tune_embeddings)
+        self.embedding = embedding(len(meaning.vocabulary), config)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.unit = unit(config.cell, config.embedding_size)
         self.output_dropout = nn.Dropout(config.output_dropout)

@@ -18,13 +18,13 @@ from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.sst import Treebank
 from mufuru.experiments.data.trees import LABELS, Tree
 from mufuru.experiments.settings import choose
-from mufuru.experiments.tasks.classify import sources
 from mufuru.experiments.tasks.classify.meaning import Meaning, build_vocabulary
 from mufuru.experiments.tasks.task import State, Step, Totals
 from mufuru.experiments.tasks.trees import batches, inspection
 from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, Batches, Forest, Phrases
 from mufuru.experiments.tasks.trees.config import TreebankConfig, TreesConfig
 from mufuru.experiments.tasks.trees.model import TreeClassifier
+from mufuru.experiments.tasks.words import word_vectors
 
 EVALUATION_BATCH = 100
 """Trees at a time where nothing is trained; no metric depends on it."""
@@ -45,10 +45,8 @@ class TreesTask:
         self.config = config
         treebank = load(config.data) if treebank is None else treebank
         self._phrases = {split: self._chosen(split, getattr(treebank, split)) for split in SPLITS}
-        self.vectors = None
-        if config.vectors is not None:
-            words = dict.fromkeys(word for split in SPLITS for word in self._words(split))
-            self.vectors = sources.word_vectors(config.vectors, config.data.data_dir, config.embedding_size, words)
+        words = dict.fromkeys(word for split in SPLITS for word in self._words(split))
+        self.vectors = word_vectors(config, config.data.data_dir, words)
         known = self.vectors.found if self.vectors else ()
         self._vocabulary = build_vocabulary(Counter(self._words("train")), known, config.min_count)
         self.meaning = Meaning(sst.LABELS[config.data.classes], self._vocabulary)
