@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from mufuru import PAPER, MuFuRU
+from mufuru import PAPER, MuFuRU, Op
 
 STEPS, BATCH, N, M = 9, 4, 3, 5
 # what the bridge promises in float32
@@ -139,6 +139,11 @@ TO_GRU_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "no reset": ({"ops": ("keep", "replace"), "reset": None}, "reset=None (needs 'after')"),
     "sigmoid": ({"ops": ("keep", "replace"), "reset": "after", "activation": "sigmoid"}, "activation='sigmoid'"),
     "controller": ({"ops": ("keep", "replace"), "reset": "after", "controller_size": 2}, "controller_size=2"),
+    "zoneout": ({"ops": ("keep", "replace"), "reset": "after", "zoneout": 0.5}, "zoneout=0.5 (nn.GRU has none"),
+    "operation of one's own": (
+        {"ops": ("keep", Op("replace", "2v", lambda s, v: 2 * v, "twice the features")), "reset": "after"},
+        "operations written in Python",
+    ),
     "learned start": ({"ops": ("keep", "replace"), "reset": "after", "learn_initial_state": True}, "starts from zeros"),
 }
 

@@ -210,3 +210,14 @@ def test_data_loader_workers(layer_type: Any) -> None:
         batches = list(loader)
     # a worker has one thread, which may split a product otherwise: float32 rounding
     torch.testing.assert_close(torch.cat(batches), torch.stack([module(s)[0] for s in x]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 1, "bidirectional": False}], ids=["several", "one"])
+def test_the_last_state_may_be_changed_in_place(layer_type: Any, options: Any) -> None:
+    """As programs do that begin anew where an episode has ended."""
+    module = make(layer_type, **options)
+    output, h_n = module(torch.randn(STEPS, BATCH, N))
+    h_n[:, 0] = 0
+    (output.sum() + h_n.sum()).backward()
+    changed = module.weight_hh_l0.grad.clone()
+    assert changed.abs().sum() > 0

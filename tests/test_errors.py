@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from mufuru import MuFuRU, MuFuRUCell
 
@@ -133,6 +133,8 @@ FORWARD: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "state dtype": ((GOOD, x(1, BATCH, M, dtype=torch.float64)), RuntimeError, "torch.float64"),
     "device": ((x(STEPS, BATCH, N, device="meta"),), RuntimeError, "not on the same device: input on meta"),
     "state device": ((GOOD, x(1, BATCH, M, device="meta")), RuntimeError, "not on the same device"),
+    "packed, too few rows": ((PackedSequence(x(3, N), torch.tensor([5, 5])),), RuntimeError, "sum to that, got [5, 5]"),
+    "packed, growing": ((PackedSequence(x(3, N), torch.tensor([1, 2])),), RuntimeError, "never grow"),
     "too many": ((GOOD, None, None, None), TypeError, "positional arguments"),
 }  # fmt: skip
 
@@ -222,3 +224,20 @@ def test_a_parameter_replaced_by_another_kind(case: str, kernel: Any) -> None:
     with pytest.raises(RuntimeError) as caught:
         layer(GOOD)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+@pytest.mark.parametrize("name", ["bias_ih_l0", "bias_hh_l0"])
+def test_one_bias_without_the_other(name: str, kernel: Any) -> None:
+    layer = MuFuRU(N, M, kernel=kernel)
+    setattr(layer, name, None)
+    with pytest.raises(RuntimeError, match=f"{name[:7]} should be there: layers have both biases or none"):
+        layer(GOOD)
+
+
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+def test_a_learned_state_of_another_precision(kernel: Any) -> None:
+    layer = MuFuRU(N, M, kernel=kernel, learn_initial_state=True)
+    layer.h_0 = nn.Parameter(layer.h_0.double())
+    with pytest.raises(RuntimeError, match=r"h_0 should be torch\.float32 as the input, got torch\.float64"):
+        layer(GOOD)

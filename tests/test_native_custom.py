@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mufuru import MuFuRU, use_kernel
-from mufuru.kernels import choice, operators, reference
+from mufuru.kernels import choice, custom, operators, reference
 
 pytestmark = needs_native
 
@@ -227,3 +229,16 @@ def test_numbers_in_float32() -> None:
     run = make_run(SETS["all of them"], dtype=torch.float32, hidden=17, batch=3)
     leaves = leaves_of(run)
     assert_close(everything(operators.sequence, run, leaves), everything(reference.sequence, run, leaves))
+
+
+def test_operations_made_in_many_threads() -> None:
+    """Two operations never share a number."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            layers = list(pool.map(lambda factor: MuFuRU(2, 3, ops=("keep", times(factor))), range(200)))
+            codes = list(pool.map(lambda layer: custom.codes(layer.unit)[1], layers))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(set(codes)) == len(layers)

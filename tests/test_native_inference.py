@@ -182,3 +182,20 @@ def test_directions_and_layers_share_nothing() -> None:
             found, wanted = outcome(layer, "native", x), outcome(layer, "reference", x)
         # float32 over two layers of four steps
         torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+
+
+def test_weights_that_live_for_one_call() -> None:
+    """A new tensor may have the address and the id of one that is gone."""
+    layer, x = MuFuRU(30, 20), torch.randn(5, 2, 30)
+    weight = layer.weight_ih_l0.detach()
+
+    def changed(place: int) -> Tensor:
+        other = weight.clone()
+        other.view(-1)[place] += 1
+        return functional_call(layer, {"weight_ih_l0": other}, (x,))[0]  # type: ignore[no-any-return]
+
+    with torch.no_grad():
+        for place in range(0, 200, 7):
+            found = changed(place)
+            with use_kernel("reference"):
+                torch.testing.assert_close(found, changed(place), atol=1e-5, rtol=0)

@@ -209,6 +209,18 @@ def test_autocast_computes_in_float32() -> None:
         assert torch.equal(parameter.grad, grad)
 
 
+@pytest.mark.parametrize("noise", ["zoneout", "state_dropout"])
+def test_autocast_with_noise(noise: str) -> None:
+    """The masks too are in the precision that is computed in."""
+    layer, x, h = layer_and_input(torch.float32, **{noise: 0.5})
+    found: list[Tensor] = []
+    for half in (False, True):
+        torch.manual_seed(3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found.append(layer(x.bfloat16() if half else x.bfloat16().float(), h)[0])
+    assert torch.equal(found[0], found[1])
+
+
 def test_float16_may_hold_what_float32_computes() -> None:
     """A sum beyond float16's largest number, on its way to a feature of 1."""
     layer, x, h = layer_and_input(torch.float16)

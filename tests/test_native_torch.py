@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -172,3 +173,17 @@ def test_python_operations_below_the_dispatcher() -> None:
     layer.kernel = "native"
     with Calls(), pytest.raises(RuntimeError, match="only in plain eager mode"):
         layer(x)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_traced_layer(grad: bool) -> None:
+    """`torch.jit.trace` sees operators, not what is written to memory behind its back."""
+    layer = MuFuRU(3, 5, num_layers=2, bidirectional=True, kernel="native")
+    with torch.set_grad_enabled(grad), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it takes sizes for constants
+        traced = torch.jit.trace(layer, (torch.randn(4, 2, 3),))
+        for steps in (4, 7):
+            x = torch.randn(steps, 2, 3)
+            for found, expected in zip(traced(x), layer(x), strict=True):
+                torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+                assert found.requires_grad == grad

@@ -197,3 +197,14 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"needs the package onnxscript: pip install 'mufuru\[onnx\]'"):
         export.onnx(MuFuRU(3, 4), tmp_path / "layer.onnx")
+
+
+def test_empty_sequences_keep_their_state(tmp_path: Path) -> None:
+    """onnxruntime's own `GRU` gives such a sequence another last state."""
+    layer, path = MuFuRU(3, 4, ops=("keep", "replace"), reset="after", bidirectional=True), tmp_path / "gru.onnx"
+    export.onnx(layer, path, (torch.randn(5, 3, 3), torch.randn(2, 3, 4), torch.tensor([5, 0, 2])))
+    assert kinds(path)["GRU"] == 2
+    x, state, lengths = torch.randn(6, 4, 3), torch.randn(2, 4, 4), torch.tensor([0, 6, 0, 3])
+    with torch.no_grad():
+        wanted = pytree.tree_leaves(layer(x, state, lengths))
+    torch.testing.assert_close(run(path, x, state, lengths), wanted, rtol=0, atol=TOLERANCE)

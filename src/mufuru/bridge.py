@@ -52,6 +52,10 @@ def to_gru(layer: MuFuRU) -> nn.GRU:
     ]
     if sorted(layer.ops) != ["keep", "replace"]:
         wrong.insert(0, f"ops={layer.ops} (needs keep and replace)")
+    if layer.unit.python_ops:
+        wrong.append("operations written in Python")
+    if layer.zoneout:
+        wrong.append(f"zoneout={layer.zoneout} (nn.GRU has none, and it acts in evaluation too)")
     if layer.learn_initial_state:
         wrong.append("learn_initial_state=True (nn.GRU starts from zeros: pass the learned state as its hx)")
     if wrong:

@@ -151,7 +151,7 @@ class Recurrent(Observable, PretrainedLayer):
         dtype = run.weights.ih.dtype
         if autocasting(run.x):
             k0 = None if run.k0 is None else run.k0.to(dtype)
-            run = run._replace(x=run.x.to(dtype), s0=run.s0.to(dtype), k0=k0)
+            run = run._replace(x=run.x.to(dtype), s0=run.s0.to(dtype), k0=k0, masks=run.masks.to(dtype))
             with torch.autocast(run.x.device.type, enabled=False):
                 result = kernels.execute(run, self.kernel, checkpoint_every)
         else:

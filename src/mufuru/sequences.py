@@ -127,7 +127,14 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     if torch.compiler.is_compiling():
         raise RuntimeError("a PackedSequence cannot be compiled or exported: give a padded batch with lengths= instead")
     data, batch_sizes, order, _ = input
-    batch = int(batch_sizes[0]) if len(batch_sizes) else 0
+    sizes = batch_sizes.tolist()
+    if sum(sizes) != len(data) or any(size <= 0 for size in sizes) or sorted(sizes, reverse=True) != sizes:
+        raise RuntimeError(
+            f"a PackedSequence of {len(data)} rows should have positive batch_sizes that never grow and sum to that, "
+            f"got {sizes if len(sizes) < 20 else f'{len(sizes)} that sum to {sum(sizes)}'}: "
+            "make it with pack_padded_sequence or pack_sequence"
+        )
+    batch = sizes[0] if sizes else 0
     return Sequences(data, batch, len(batch_sizes), batch_first, True, batch_sizes, order, input)
 
 

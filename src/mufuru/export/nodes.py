@@ -129,7 +129,10 @@ def _gru(run: Run, steps: _Steps) -> tuple[Tensor, Tensor]:
         "GRU", [steps.grid(run.x), w, r, bias, lengths, run.s0.unsqueeze(0)], attributes,
         dtypes=[run.x.dtype] * 2, shapes=shapes,
     )  # fmt: skip
-    return output.squeeze(1), s_n.squeeze(0)
+    s_n = s_n.squeeze(0)
+    if steps.lengths is not None:  # of a sequence without steps onnxruntime's GRU does not return the initial state
+        s_n = torch.where(steps.lengths.unsqueeze(1) > 0, s_n, run.s0)
+    return output.squeeze(1), s_n
 
 
 def _gates(unit: Unit, tensor: Tensor) -> Tensor:

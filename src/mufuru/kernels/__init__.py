@@ -30,9 +30,15 @@ def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = No
 def _check_weights(run: Run) -> None:
     """Parameters can be replaced by anything; a kernel that reads memory must not read beside it."""
     dtype, device = run.x.dtype, run.x.device
+    for name, state in (("h_0", run.s0), ("k_0", run.k0)):
+        if state is not None and state.dtype != dtype:
+            raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
     for name, weight, shape in zip(STEMS, run.weights, run.unit.weight_shapes, strict=True):
-        if weight is None or shape is None:
+        if weight is None and shape is None:
             continue
+        if weight is None or shape is None:
+            raise RuntimeError(f"{name} should {'be there' if weight is None else 'not be there'}: layers have both "
+                               "biases or none, as bias= says")  # fmt: skip
         if weight.shape != shape:
             raise RuntimeError(f"{name} should have the shape {list(shape)}, got {list(weight.shape)}")
         if weight.dtype != dtype or weight.device != device:
@@ -46,9 +52,10 @@ def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _run_to(run: Run, dtype: torch.dtype) -> Run:
-    masks = Masks(_to(run.masks.state, dtype), _to(run.masks.zoneout, dtype), run.masks.allowed)
     weights = Weights(run.weights.ih.to(dtype), run.weights.hh.to(dtype), *(_to(w, dtype) for w in run.weights[2:]))
-    return run._replace(weights=weights, x=run.x.to(dtype), s0=run.s0.to(dtype), k0=_to(run.k0, dtype), masks=masks)
+    return run._replace(
+        weights=weights, x=run.x.to(dtype), s0=run.s0.to(dtype), k0=_to(run.k0, dtype), masks=run.masks.to(dtype)
+    )
 
 
 def _result_to(result: Result, dtype: torch.dtype) -> Result:

@@ -6,7 +6,8 @@ That needs an operation to be element-wise, deterministic, and without parameter
 from __future__ import annotations
 
 import weakref
-from itertools import accumulate
+from itertools import accumulate, count
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _numbers: weakref.WeakKeyDictionary[Op, int] = weakref.WeakKeyDictionary()
 _by_number: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
+_count, _guard = count(), Lock()
 _obstacles: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
 
 
@@ -34,10 +36,11 @@ def codes(unit: Unit) -> tuple[int, ...]:
 
 
 def _number(op: Op) -> int:
-    if op not in _numbers:
-        _numbers[op] = max(_by_number, default=-1) + 1
-        _by_number[_numbers[op]] = op
-    return _numbers[op]
+    with _guard:
+        if op not in _numbers:
+            _numbers[op] = next(_count)
+            _by_number[_numbers[op]] = op
+        return _numbers[op]
 
 
 def obstacle(op: Op) -> str:

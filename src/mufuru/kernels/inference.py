@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import ref
 
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -15,6 +16,8 @@ from mufuru.kernels.run import Result
 
 class _Entry(NamedTuple):
     key: tuple[object, ...]
+    weights: list[ref[Tensor]]
+    """Not by their ids: a new tensor may get that of one that is gone."""
     packed: Tensor
 
 
@@ -36,13 +39,16 @@ def _give_weights(problem: Problem, inputs: Inputs, options: Options) -> None:
         native.pack(problem, inputs)
         return
     # an edit through `.data` does not raise a tensor's version, but may change the sample of its numbers
-    versions = [(id(weight), weight._version) for weight in weights]
-    key = (options, problem.sample(), *versions)
+    key = (options, problem.sample(), *(weight._version for weight in weights))
     entry: _Entry | None = _packed.get(inputs.hh)
-    if entry is not None and entry.key == key:
+    if (
+        entry is not None
+        and entry.key == key
+        and all(known() is weight for known, weight in zip(entry.weights, weights, strict=True))
+    ):
         problem.point("space", entry.packed)
     else:
-        _packed[inputs.hh] = _Entry(key, native.pack(problem, inputs))
+        _packed[inputs.hh] = _Entry(key, [ref(weight) for weight in weights], native.pack(problem, inputs))
 
 
 def forget(parameters: list[nn.Parameter]) -> None:

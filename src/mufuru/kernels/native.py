@@ -67,6 +67,19 @@ class Outputs(NamedTuple):
     inner: Tensor
 
 
+class Saved(NamedTuple):
+    """Of what comes out, that which the backward pass reads."""
+
+    output: Tensor
+    gates: Tensor
+    probs: Tensor
+    inner: Tensor
+
+    @classmethod
+    def of(cls, out: Outputs) -> Saved:
+        return cls(out.output, out.gates, out.probs, out.inner)
+
+
 class Gradients(NamedTuple):
     """By the inputs of the same names; without elements where there is nothing."""
 
@@ -152,7 +165,7 @@ def empty_outputs(at: Shape, like: Tensor, options: Options, keep: bool = True) 
 
 
 def backward(
-    grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Outputs, needs_x: bool
+    grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Saved, needs_x: bool
 ) -> Gradients:
     """`grads` belong to output, s_n, k_n, p and v."""
     inputs = contiguous(inputs)
@@ -164,7 +177,8 @@ def backward(
         *(nothing if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:N_DIFFERENTIABLE]),
     )
     received = (None if grad is None else grad.contiguous() for grad in grads)
-    problem = _problem(at, inputs, options, saved, *received, *found)
+    out = (saved.output, None, None, None, None, saved.gates, saved.probs, saved.inner)
+    problem = _problem(at, inputs, options, out, *received, *found)
     problem.take_space(True, inputs.hh.dtype)
     if max(options.codes) >= CUSTOM:
         states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
@@ -184,7 +198,9 @@ def _clear_padding(batch_sizes: Tensor | None, *packed: Tensor) -> None:
             tensor[rows:] = 0
 
 
-def _problem(at: Shape, inputs: Inputs, options: Options, out: Outputs, *gradients: Tensor | None) -> Problem:
+def _problem(
+    at: Shape, inputs: Inputs, options: Options, out: tuple[Tensor | None, ...], *gradients: Tensor | None
+) -> Problem:
     steps, offsets = _offsets(inputs.batch_sizes, at)
     sizes = (
         steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,

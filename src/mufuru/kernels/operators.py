@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from mufuru.kernels import custom, inference, native, reference
-from mufuru.kernels.native import N_DIFFERENTIABLE, Gradients, Inputs, Options, Outputs
+from mufuru.kernels.native import N_DIFFERENTIABLE, Gradients, Inputs, Options, Outputs, Saved
 from mufuru.kernels.problem import CUSTOM
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.unit import Unit, Weights
 
-N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Outputs._fields)
+N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Saved._fields)
 _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
 _OPTIONS = "int[] codes, int reset, int activation, bool reverse, bool trace"
 _GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
-_SAVED = ", ".join(f"Tensor saved_{name}" for name in Outputs._fields)
+_SAVED = ", ".join(f"Tensor saved_{name}" for name in Saved._fields)
 
 _library = torch.library.Library("mufuru", "DEF")
-_library.define(f"forward({_INPUTS}, {_OPTIONS}) -> ({', '.join(['Tensor'] * N_SAVED)})")
+_library.define(f"forward({_INPUTS}, {_OPTIONS}) -> ({', '.join(['Tensor'] * len(Outputs._fields))})")
 _library.define(
     f"backward({_GRADS}, {_INPUTS}, {_OPTIONS}, {_SAVED}, bool needs_x)"
     f" -> ({', '.join(['Tensor'] * len(Gradients._fields))})"
@@ -60,7 +60,7 @@ def sequence(run: Run) -> Result:
 
 def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
     """Whether these are ordinary tensors, with no tracing, no function transforms and no fake tensors about."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
         return False
     if torch._C._are_functorch_transforms_active():
         return False
@@ -74,7 +74,7 @@ class _Native(torch.autograd.Function):
     def forward(ctx: Any, options: Options, *inputs: Any) -> tuple[Tensor, ...]:
         found = Inputs(*inputs)
         out = native.forward(found, options)
-        _keep(ctx, options, inputs, out)
+        _keep(ctx, options, inputs, Saved.of(out))
         return out[:2] if found.k0 is None and not options.trace else out[:N_GRADS]
 
     @staticmethod
@@ -91,7 +91,7 @@ class _Transformable(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _keep(ctx, inputs[0], inputs[1:], output)
+        _keep(ctx, inputs[0], inputs[1:], Saved.of(Outputs(*output)))
         ctx.mark_non_differentiable(*output[N_GRADS:])
 
     @staticmethod
@@ -109,7 +109,7 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(options: Options, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:
         a, b = N_GRADS, N_GRADS + N_INPUTS
-        return tuple(native.backward(tensors[:a], Inputs(*tensors[a:b]), options, Outputs(*tensors[b:]), needs_x))
+        return tuple(native.backward(tensors[:a], Inputs(*tensors[a:b]), options, Saved(*tensors[b:]), needs_x))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -130,8 +130,8 @@ def _apply(function: Any, *args: Any) -> Any:
     return function.apply(*args)  # torch's own is without types
 
 
-def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], out: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs, *out)
+def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], saved: Saved) -> None:
+    ctx.save_for_backward(*inputs, *saved)
     ctx.options = options
     if max(options.codes) >= CUSTOM:
         ctx.ops = custom.ops_of(options.codes)  # the backward pass needs them, and the layer may be gone by then
@@ -140,11 +140,11 @@ def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], out: tuple[Tensor
 
 def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
-    inputs, outputs, needs = Inputs(*saved[:N_INPUTS]), Outputs(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
+    inputs, kept, needs = Inputs(*saved[:N_INPUTS]), Saved(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
     if torch.is_grad_enabled():
-        result = _apply(_Backward, ctx.options, needs[0], *grads[:N_GRADS], *inputs, *outputs)
+        result = _apply(_Backward, ctx.options, needs[0], *grads[:N_GRADS], *inputs, *kept)
     else:
-        result = native.backward(grads[:N_GRADS], inputs, ctx.options, outputs, needs[0])
+        result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
     return None, *_needed(result, inputs, needs)
 
 
@@ -187,10 +187,10 @@ def _options(args: tuple[Any, ...]) -> Options:
     return Options(tuple(args[0]), *args[1:])
 
 
-def _split(args: tuple[Any, ...]) -> tuple[tuple[Tensor | None, ...], Inputs, Options, Outputs, bool]:
+def _split(args: tuple[Any, ...]) -> tuple[tuple[Tensor | None, ...], Inputs, Options, Saved, bool]:
     """The arguments of `mufuru::backward`."""
     a, b, c = N_GRADS, N_GRADS + N_INPUTS, N_GRADS + N_INPUTS + N_OPTIONS
-    return args[:a], Inputs(*args[a:b]), _options(args[b:c]), Outputs(*args[c : c + N_SAVED]), args[-1]
+    return args[:a], Inputs(*args[a:b]), _options(args[b:c]), Saved(*args[c : c + N_SAVED]), args[-1]
 
 
 _library.impl("forward", _forward, "CPU")
@@ -203,10 +203,10 @@ def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
-    _, inputs, _, saved, needs_x = _split(args)
+    _, inputs, _, _, needs_x = _split(args)
     nothing = inputs.s0.new_empty(0)
-    like = [inputs.x if needs_x else nothing, saved.s_n, saved.k_n]
-    like += [nothing if weight is None else weight for weight in inputs[3:10]]
+    like = [inputs.x if needs_x else nothing, inputs.s0]
+    like += [nothing if tensor is None else tensor for tensor in inputs[2:N_DIFFERENTIABLE]]
     return tuple(torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like)
 
 
@@ -215,15 +215,15 @@ torch.library.register_fake("mufuru::backward", _backward_fake, lib=_library)
 
 
 def _setup_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:N_INPUTS], *output)
+    ctx.save_for_backward(*inputs[:N_INPUTS], *Saved.of(Outputs(*output)))
     ctx.options = inputs[N_INPUTS:]
 
 
 def _differentiate_forward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
-    inputs, outputs = Inputs(*saved[:N_INPUTS]), saved[N_INPUTS:]
+    inputs, kept = Inputs(*saved[:N_INPUTS]), saved[N_INPUTS:]
     needs = ctx.needs_input_grad
-    result = torch.ops.mufuru.backward(*grads[:N_GRADS], *inputs, *ctx.options, *outputs, needs[0])
+    result = torch.ops.mufuru.backward(*grads[:N_GRADS], *inputs, *ctx.options, *kept, needs[0])
     return *_needed(result, inputs, needs), *[None] * N_OPTIONS
 
 

@@ -24,6 +24,10 @@ class Masks(NamedTuple):
     allowed: Tensor | None = None
     """(batch, operations), bool: `False` gives the operation weight 0 and renormalises the others."""
 
+    def to(self, dtype: torch.dtype) -> Masks:
+        state = None if self.state is None else self.state.to(dtype)
+        return self._replace(state=state, zoneout=None if self.zoneout is None else self.zoneout.to(dtype))
+
 
 NO_MASKS = Masks()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mufuru.experiments.files import write_atomically
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import markdown, provenance, render, runs
+from mufuru.experiments.report import markdown, models, provenance, render, runs
 from mufuru.experiments.report.page import Block, Command, Page, Picture, Section
 from mufuru.experiments.report.runs import Runs
 
@@ -138,6 +138,11 @@ class Report:
 
 def of(records: Runs, part: str) -> list[Record]:
     return [record for record in records if record.group == part]
+
+
+def lines(records: Runs, part: str) -> dict[str, list[Record]]:
+    """The runs of a part by model."""
+    return models.by_model(of(records, part))
 
 
 def versions(records: Runs) -> Block:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mufuru.experiments.record import Record
 from mufuru.experiments.report import models, operation_use, paper, results, runs, tables, verdicts
-from mufuru.experiments.report.experiment import Part, Report, View, of
+from mufuru.experiments.report.experiment import Part, Report, View, lines, of
 from mufuru.experiments.report.models import PERPLEXITY
 from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.results import INTERVAL, Lines
@@ -30,7 +29,7 @@ RULES: dict[str, Rule] = {
     "ahead": verdicts.ahead("MuFuRU", "GRU", PERPLEXITY),
     "as good": verdicts.as_good("MuFuRU", "GRU", PERPLEXITY),
 }
-BARS = {"MuFuRU": 95.0}
+BAR = 95.0
 """What we hold ourselves to with the same units well regularised."""
 
 
@@ -42,10 +41,6 @@ def about(records: Runs) -> str:
         f"Language models of one recurrent layer with {sizes} units learn to predict the next word of a text."
         f" {tables.count(len(records), 'finished run')} of {names}; lower perplexity is better."
     )
-
-
-def lines(records: Runs, part: str) -> dict[str, list[Record]]:
-    return models.by_model(of(records, part))
 
 
 def beside(records: Runs) -> list[Block]:
@@ -102,21 +97,10 @@ def choices(records: Runs) -> list[Block]:
 def best(records: Runs) -> list[Block]:
     found = lines(records, "best")
     return [
-        _bar(found),
+        results.bar(found, "MuFuRU", BAR),
         results.dots("lm-best", found),
         results.table(found, f"The same 200 units, well regularised: {INTERVAL}", "GRU"),
     ]
-
-
-def _bar(found: Lines) -> str:
-    """Is the bar met?"""
-    told = []
-    for name, bar in BARS.items():
-        summary = models.summary(found.get(name, ()))
-        if summary is not None:
-            state = "met" if PERPLEXITY.better(summary.mean, bar) else "missed"
-            told.append(f"{name} {PERPLEXITY.interval(summary)}: the bar of {bar:g} is {state}.")
-    return " ".join(told) or f"No run of {' or '.join(BARS)} is finished."
 
 
 def short(records: Runs) -> list[Block]:

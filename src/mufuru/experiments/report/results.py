@@ -66,6 +66,15 @@ def dots(name: str, lines: Lines, published: Mapping[str, float] | None = None) 
     return Picture(name, lambda: models_figure.draw(lines, measure, published or {}), alt, caption)
 
 
+def bar(lines: Lines, name: str, value: float) -> str:
+    """Does a model's mean come to what we hold ourselves to?"""
+    found, measure = models.summary(lines.get(name, ())), measure_of(lines)
+    if found is None:
+        return f"No run of {name} is finished."
+    state = "met" if measure.better(found.mean, value) else "missed"
+    return f"{name} {measure.interval(found)}: the bar of {value:g} is {state}."
+
+
 def changes(base: Runs, changed: Runs, names: Mapping[str, str]) -> dict[str, list[Record]]:
     """Runs by the settings in which they differ from a base, in words; the base first, with the seeds that they have.
 

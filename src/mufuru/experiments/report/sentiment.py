@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import models, operation_use, paper, results, runs, tables, verdicts, walked
-from mufuru.experiments.report.experiment import Part, Report, View, of
+from mufuru.experiments.report.experiment import Part, Report, View, lines, of
 from mufuru.experiments.report.models import ACCURACY
 from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.results import INTERVAL, Lines
@@ -48,10 +48,6 @@ def about(records: Runs) -> str:
         "Recurrent layers learn to tell positive phrases of the Stanford Sentiment Treebank from negative ones and are "
         f"tested on whole sentences. {tables.count(len(records), 'finished run')} of {names}."
     )
-
-
-def lines(records: Runs, part: str) -> dict[str, list[Record]]:
-    return models.by_model(of(records, part))
 
 
 def beside(records: Runs) -> list[Block]:
@@ -96,15 +92,11 @@ def _worth(found: Lines) -> str:
 def best(records: Runs) -> list[Block]:
     found = lines(records, "best")
     caption = f"Both directions, 100 units each, well regularised: {INTERVAL}"
-    return [_bar(found), results.dots("sentiment-best", found), results.table(found, caption, "GRU")]
-
-
-def _bar(found: Lines) -> str:
-    summary = models.summary(found.get("MuFuRU", ()))
-    if summary is None:
-        return "No run of MuFuRU is finished."
-    state = "met" if ACCURACY.better(summary.mean, BAR) else "missed"
-    return f"MuFuRU {ACCURACY.interval(summary)}: the bar of {BAR:g} is {state}."
+    return [
+        results.bar(found, "MuFuRU", BAR),
+        results.dots("sentiment-best", found),
+        results.table(found, caption, "GRU"),
+    ]
 
 
 def trees(records: Runs) -> list[Block]:
