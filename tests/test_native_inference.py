@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mufuru import MuFuRU, use_kernel
-from mufuru.kernels import operators, reference
+from mufuru.kernels import inference, operators, reference
 
 pytestmark = needs_native
 
@@ -199,3 +199,13 @@ def test_weights_that_live_for_one_call() -> None:
             found = changed(place)
             with use_kernel("reference"):
                 torch.testing.assert_close(found, changed(place), atol=1e-5, rtol=0)
+
+
+def test_after_a_backward_pass_the_weights_are_packed_anew() -> None:
+    """torch's fused optimisers change weights without counting it."""
+    layer, x = MuFuRU(3, 5, kernel="native"), torch.randn(4, 2, 3)
+    with torch.no_grad():
+        layer(x)
+    assert layer.weight_hh_l0 in inference._packed
+    layer(x)[0].sum().backward()
+    assert layer.weight_hh_l0 not in inference._packed

@@ -11,7 +11,7 @@ import pytest
 from commands import TINY, assert_refused, command, finish, start, wait_until
 from folders import assert_same_run
 
-from mufuru.experiments.cli import main
+from mufuru.experiments.cli import main, train
 from mufuru.experiments.record import RunFolder, read_lines, read_run
 
 SETTINGS = ("logic", *TINY, "--epochs", "12", "--hidden-size", "4", "--seed", "5", "--select", "best")
@@ -148,3 +148,15 @@ def test_report_of_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_report_into_a_place_that_cannot_be(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert_refused(command(capsys, "report", run, "-o", tmp_path / "file" / "page.html"), 1, "file")
+
+
+def test_threads_are_those_the_run_began_with(copy: Path) -> None:
+    environment = RunFolder(copy).environment
+    environment.write_text(json.dumps({**json.loads(environment.read_text()), "threads": 2}))
+    assert train.threads_of(copy) == 2
+    environment.write_text("[]")
+    assert train.threads_of(copy) == 1
+
+
+def test_a_report_into_a_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(command(capsys, "report", run, "-o", tmp_path), 2, "is a folder: name a file")

@@ -83,6 +83,9 @@ def test_what_is_guessed_is_said(tmp_path: Path, name: str, said: str) -> None:
     [
         ("c.tsv", {"text": "review", "label": "sentiment"}, "text in column 'review', label in column 'sentiment';"),
         ("f.csv", {"text": "2", "label": "1"}, "text in column '2', label in column '1';"),
+        ("a.csv", {"text": "1", "label": "2"}, "text in column 'text', label in column 'label';"),
+        ("a.csv", {"text": "text", "label": "2"}, "text in column 'text', label in column 'label';"),
+        ("g.csv", {"label": "1"}, "text in column 'what was said' (guessed), label in column 'kind';"),
         ("g.csv", {"label": "kind"}, "text in column 'what was said' (guessed), label in column 'kind';"),
     ],
 )
@@ -90,6 +93,32 @@ def test_named_columns(tmp_path: Path, name: str, columns: dict[str, str], said:
     found = labelled.load(write(tmp_path, TABLES[name], name), **columns)
     assert said in found.description
     assert sorted(everything(found)) == sorted(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        ("satz,wertung,nr", {"text": "satz", "label": "wertung"}),
+        ("sentence,label,idx", {}),
+        ("sentence,label,idx", {"label": "label"}),
+    ],
+)
+def test_numbers_in_all_columns_but_the_first(tmp_path: Path, names: str, columns: dict[str, str]) -> None:
+    """They are not sequences of numbers if the columns have names that say otherwise."""
+    rows = "".join(f"{text},{label == 'good':d},{row}\n" for row, (text, label) in enumerate(PAIRS))
+    found = labelled.load(write(tmp_path, f"{names}\n{rows}"), **columns)
+    assert (found.kind, found.labels) == ("text", ("0", "1"))
+    assert sorted(text for text, _ in everything(found)) == sorted(text for text, _ in PAIRS)
+
+
+def test_one_column_cannot_be_two_things(tmp_path: Path) -> None:
+    path = write(tmp_path, TABLES["a.csv"])
+    for columns, both in (
+        ({"text": "text", "label": "1"}, "text and label"),
+        ({"label": "label", "split": "label"}, "label and split"),
+    ):
+        with pytest.raises(DataError, match=f"cannot be both {both}: name another one"):
+            labelled.load(path, **columns)
 
 
 def test_a_usual_name_that_is_a_label(tmp_path: Path) -> None:

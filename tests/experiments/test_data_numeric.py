@@ -83,11 +83,15 @@ def test_no_sequences(tmp_path: Path) -> None:
     for content in ("", "\n\n", "label\ta\tb\n"):
         with pytest.raises(DataError, match="is empty: expected a label and the values of a sequence"):
             numeric.read(write(tmp_path, content))
+    with pytest.raises(DataError, match="line 2: expected a number for step 1, got 'c'"):
+        numeric.read(write(tmp_path, "label\ta\tb\n0\tc\td\n1\t2\t3\n"))
     with pytest.raises(DataError, match="line 1: the column 'Class' should be the first"):
         numeric.read(write(tmp_path, "a,b,Class\n1,2,0\n"))
 
 
-@pytest.mark.parametrize("content", ["", "text,label\ngood,1\n", "1,2\n", "good film\t1\n", "label,text\n1,2 3\n"])
+@pytest.mark.parametrize(
+    "content", ["", "text,label\ngood,1\n", "1,2\n", "good film\t1\n", "label,text\n1,2 3\n", "text,label,n\na,1,2\n"]
+)
 def test_what_is_not_numbers(tmp_path: Path, content: str) -> None:
     assert not numeric.looks_numeric(write(tmp_path, content))
 

@@ -19,7 +19,8 @@ from torch import nn
 from toy import ToyTask, intrude, pretend, toy
 
 from mufuru.experiments.engine import RunError, checkpoint, evaluate, fit, load_run, randomness, read_config
-from mufuru.experiments.record import read_run
+from mufuru.experiments.engine.fit import Fit
+from mufuru.experiments.record import RunFolder, read_run
 from mufuru.experiments.settings import SettingError
 
 
@@ -340,3 +341,22 @@ def test_best_weights_load_as_plain_safetensors(tmp_path: Path) -> None:
     fit("toy", toy(), tmp_path / "run")
     weights = safetensors.torch.load_file(tmp_path / "run" / "best.safetensors")
     ToyTask(toy()).build().load_state_dict(weights)
+
+
+def test_the_best_weights_that_a_checkpoint_knows_wait_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gone on with, a run may find otherwise than before: on another machine, or with other threads."""
+    files, found, save = RunFolder(tmp_path), iter((0.5, 0.7)), Fit.save
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "save", lambda run: save(run) if run.status.update == 4 else None)
+        pretend(patch, lambda: {"loss": 1.0, "accuracy": next(found)})
+        intrude(patch, 8, lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fit("toy", toy(), tmp_path, checkpoint_seconds=0)
+    assert checkpoint.load(files.best).values["update"] == 6
+    with monkeypatch.context() as patch:
+        pretend(patch, lambda: {"loss": 1.0, "accuracy": 0.0})
+        assert fit("toy", toy(), tmp_path, resume=True)["best_update"] == 3
+    assert checkpoint.load(files.best).values["update"] == 3
+    assert not files.best_before.exists()

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import contents
 from lm_texts import config
 from toy import intrude, toy
 
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.engine import Interrupted, RunError, checkpoint, fit
+from mufuru.experiments.engine import Interrupted, RunError, checkpoint, fit, load_run
 from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.sweep import sweep
 from mufuru.experiments.engine.workers import Job
 from mufuru.experiments.record import RunFolder
+from mufuru.experiments.settings import SettingError, Training, from_json, to_json
 from mufuru.experiments.tasks.lm import DataConfig, LMConfig
 
 
@@ -31,7 +31,7 @@ def test_data_that_cannot_be_had_leaves_no_run_behind(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DataError, match=r"nowhere\.txt"):
             fit("lm", without_text(tmp_path), tmp_path / "run")
-    assert contents(tmp_path / "run") == {}
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_sweep_says_which_data_cannot_be_had(tmp_path: Path) -> None:
@@ -40,6 +40,26 @@ def test_a_sweep_says_which_data_cannot_be_had(tmp_path: Path) -> None:
     failure = sweep([job], workers=1, quiet=True).failed["one"]
     assert "nowhere.txt" in failure
     assert "bug" not in failure
+
+
+def test_a_run_whose_data_is_gone_says_where_it_looked(tmp_path: Path) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("a b c d\n" * 50, encoding="utf-8")
+    settings = config(data=DataConfig(text=(str(text),)))
+    fit("lm", settings, tmp_path / "run")
+    text.unlink()
+    with pytest.raises(RunError, match=r"the data of the run in .* cannot be had: .*book\.txt.* in which it was begun"):
+        load_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("epochs", 1.9), ("epochs", True), ("select", 3), ("clip", "1"), ("learning_rate", None)]
+)
+def test_a_setting_of_another_type_is_refused(name: str, value: Any) -> None:
+    settings = to_json(toy().training)
+    assert from_json(Training, settings | {"clip": 1}).clip == 1.0
+    with pytest.raises(SettingError, match=name):
+        from_json(Training, settings | {name: value})
 
 
 def forget_decay(document: dict[str, Any]) -> dict[str, Any]:

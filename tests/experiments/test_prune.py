@@ -13,7 +13,7 @@ from shipped import make_runs
 
 import mufuru
 from mufuru.experiments.engine import RunError, checkpoint, evaluate, load_model, load_run
-from mufuru.experiments.engine.evaluate import read_weights
+from mufuru.experiments.engine.evaluate import examining, read_weights
 from mufuru.experiments.record import RunFolder, read_run
 from mufuru.experiments.ship import prune
 from mufuru.experiments.ship.prune import Use, Uses
@@ -52,6 +52,12 @@ def lower_unused(tensors: dict[str, Any], prefix: str) -> None:
                 tensor[start : start + size] = -9.0
 
 
+def inspected(task: Any, model: Any) -> Any:
+    """Without dropout."""
+    with examining(model):
+        return task.inspect(model)
+
+
 @pytest.mark.parametrize("name", ["lm", "lm-controller", "texts", "logic"])
 def test_the_pruned_run_is_the_model_that_may_not_use_them(
     name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -63,6 +69,7 @@ def test_the_pruned_run_is_the_model_that_may_not_use_them(
     small_task, small = load_run(tmp_path / "small")
     assert small_task.config.cell.ops == ("keep", "replace", "max", "min", "forget")
     record = read_run(tmp_path / "small")
+    assert record.result["inspection"] == json.loads(json.dumps(inspected(small_task, small)))
     for split in ("valid", "test"):
         before = evaluate(task, model, split)
         with mufuru.intervene(model, forbid=UNUSED):

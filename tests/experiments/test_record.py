@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mufuru.experiments.record import Record, RecordError, read_records, write_records
+from mufuru.experiments.record import Record, RecordError, read_records, read_run, write_records
 
 
 def record(seed: int = 0, **changes: Any) -> Record:
@@ -54,7 +54,22 @@ def test_what_all_have_in_common_is_written_once(tmp_path: Path) -> None:
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    for text in ("", '{"update": 1}\n'):
-        path.write_text(text, encoding="utf-8")
+    for text in (b"", b'{"update": 1}\n', b"1\n2\n", b"na\xefve\n", b"no JSON\n"):
+        path.write_bytes(text)
         with pytest.raises(RecordError, match="no file of records"):
             read_records(path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "result.json"])
+def test_a_file_of_a_run_that_holds_something_else(name: str, tmp_path: Path) -> None:
+    files = {"config.json": '{"task": "toy", "config": {}}', "environment.json": "{}", "result.json": "{}"}
+    for other, text in {**files, name: "[1]"}.items():
+        (tmp_path / other).write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError, match=f"{name} is damaged: expected an object, got list"):
+        read_run(tmp_path)
+
+
+def test_an_exported_model_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 3}', encoding="utf-8")
+    with pytest.raises(RecordError, match="An exported model is no run: give the folder that `mufuru train` made"):
+        read_run(tmp_path)

@@ -147,3 +147,12 @@ def test_curves_become_small_and_keep_their_end() -> None:
             made = curves.thinned(curve[:length], most)
             assert len(made) <= most
             assert made[-1]["update"] == length
+
+
+def test_the_first_seed_of_every_setting_comes_before_any_second() -> None:
+    for grid in (LMGrid(), SentimentGrid()):
+        made = grid.jobs(Path("runs"))
+        seeds = [job.config.seed for job in made]
+        assert seeds == sorted(seeds)
+        costs = [job.cost for job in made if job.config.seed == 0]
+        assert costs == sorted(costs, reverse=True)

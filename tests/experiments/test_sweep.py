@@ -60,6 +60,11 @@ def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -
     assert not (tmp_path / "run-0").exists(), "nothing starts before all is checked"
 
 
+def test_runs_are_made_in_their_order(tmp_path: Path) -> None:
+    some = [replace(job, cost=float(place)) for place, job in enumerate(jobs(tmp_path, *[TINY] * 3))]
+    assert sweep(some, workers=1, quiet=True).done == ["run-0", "run-1", "run-2"]
+
+
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run-0"):
         sweep([*jobs(tmp_path, TINY), *jobs(tmp_path, LONG)], quiet=True)

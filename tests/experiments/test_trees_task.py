@@ -220,6 +220,13 @@ def test_nothing_but_neutral_is_refused() -> None:
     assert len(task(bank=bank, data=TreebankConfig(classes=5)).forests["valid"]) == 1
 
 
+def test_training_sentences_that_are_all_neutral_are_refused() -> None:
+    """Their phrases could be learned from, and then no sentence could be measured."""
+    bank = Treebank([parse("(2 (4 good) (0 bad))")], treebank().valid, treebank().test, "small")
+    with pytest.raises(DataError, match="every sentence of train is neutral"):
+        task(bank=bank)
+
+
 def test_a_deep_tree_is_encoded() -> None:
     tree = Tree(3, "w")
     for _ in range(3000):

@@ -33,6 +33,12 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
         raise
 
 
+def beside(folder: Path, ending: str) -> Path:
+    """A path next to a folder, named after it; "." has its name elsewhere."""
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.with_name(named.name + ending)
+
+
 def remove_leftovers(path: Path) -> None:
     """Remove what a killed process left of a file it was writing; call it only when no other is writing it."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):

@@ -1,12 +1,13 @@
 """The run folder: all that a run leaves behind, and the only meeting point of engine and report.
 
-config.json            the task's name and every setting, the seed among them
-environment.json       versions, commit, kernel, threads, the command
-metrics.jsonl          one line per look at the data; the same for the same config, killed and resumed or not
-best.safetensors       the weights with the best validation metric
-last.safetensors       everything needed to go on
-previous.safetensors   the same, one checkpoint earlier
-result.json            the metrics of the finished run; its presence says that the run is finished
+config.json              the task's name and every setting, the seed among them
+environment.json         versions, commit, kernel, threads, the command
+metrics.jsonl            one line per look at the data; the same for the same config, killed and resumed or not
+best.safetensors         the weights with the best validation metric
+best-before.safetensors  those that the last checkpoint knows as the best, until the next one
+last.safetensors         everything needed to go on
+previous.safetensors     the same, one checkpoint earlier
+result.json              the metrics of the finished run; its presence says that the run is finished
 """
 
 from __future__ import annotations
@@ -48,12 +49,20 @@ class RunFolder:
         return self.path / "best.safetensors"
 
     @property
+    def best_before(self) -> Path:
+        return self.path / "best-before.safetensors"
+
+    @property
     def last(self) -> Path:
         return self.path / "last.safetensors"
 
     @property
     def previous(self) -> Path:
         return self.path / "previous.safetensors"
+
+    @property
+    def weights(self) -> tuple[Path, ...]:
+        return self.best, self.best_before, self.last, self.previous
 
     @property
     def result(self) -> Path:
@@ -92,18 +101,36 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{path} is missing: is {path.parent} the folder of a run?") from None
+    except NotADirectoryError:
+        raise RecordError(f"{path.parent} is not a folder: expected the folder of a run") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise RecordError(f"{path} is damaged: expected an object, got {type(found).__name__}")
+    return found
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The config.json of a run: its task and settings."""
+    document = read_object(path)
+    if not isinstance(document.get("task"), str) or not isinstance(document.get("config"), dict):
+        raise RecordError(f"{path} is not that of a run: expected a task and its settings. An exported model is no "
+                          "run: give the folder that `mufuru train` made")  # fmt: skip
+    return document
 
 
 def read_lines(path: Path) -> list[Any]:
     """The complete lines of a JSON-lines file; a last line without its end was cut off by a crash and is left out."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
 
 
@@ -112,11 +139,12 @@ def read_run(path: Path, curve: bool = True) -> Record:
     folder = RunFolder(path)
     if not path.is_dir():
         raise RecordError(f"{path} is not a folder: expected the folder of a run, as `mufuru train` makes it")
-    document = read_json(folder.config)
+    document = read_document(folder.config)
     if not folder.finished:
         raise RecordError(f"the run in {path} is not finished: go on with `mufuru train --resume {path}`")
     lines = read_lines(folder.metrics) if curve else []
-    return Record(document["task"], document["config"], read_json(folder.environment), read_json(folder.result), lines)
+    environment, result = read_object(folder.environment), read_object(folder.result)
+    return Record(document["task"], document["config"], environment, result, lines)
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -168,7 +196,10 @@ def read_records(path: Path) -> list[Record]:
         return [replace(read_run(run), group=_group(run.relative_to(path))) for run in find_runs(path)]
     if not path.exists():
         raise RecordError(f"{path} does not exist: expected the folder of a run, or a file of records")
-    lines = read_lines(path)
-    if not lines or "common" not in lines[0]:
+    try:
+        lines = read_lines(path)
+    except RecordError:
+        lines = []
+    if not lines or not all(isinstance(line, dict) for line in lines) or "common" not in lines[0]:
         raise RecordError(f"{path} is no file of records: expected one that `mufuru reproduce --record` wrote")
     return [Record(**_with(lines[0]["common"], line)) for line in lines[1:]]

@@ -90,6 +90,8 @@ def _items(settings: Any) -> list[tuple[str, Any]]:
 def from_json(kind: type[T], data: Any) -> T:
     """The dataclass that `to_json` wrote; an unknown, missing or mistyped setting is refused by name."""
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
+    for plain in (bool, int, float, str):
+        converter.register_structure_hook(plain, _plain)
     try:
         return converter.structure(data, kind)
     except cattrs.BaseValidationError as error:
@@ -97,6 +99,15 @@ def from_json(kind: type[T], data: Any) -> T:
         raise SettingError("; ".join(told)) from None
     except (TypeError, ValueError, KeyError) as error:
         raise SettingError(f"settings should be those of {kind.__name__}: {error}") from None
+
+
+def _plain(value: Any, kind: type[Any]) -> Any:
+    """A value of this very kind: cattrs alone would make 1 of 1.9, and True of "false"."""
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise SettingError(f"expected {kind.__name__}, got {value!r}")
+    return value
 
 
 def _told(error: BaseException, kind: type[Any] | None) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import ref
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from mufuru.kernels import native
@@ -51,7 +52,7 @@ def _give_weights(problem: Problem, inputs: Inputs, options: Options) -> None:
         _packed[inputs.hh] = _Entry(key, [ref(weight) for weight in weights], native.pack(problem, inputs))
 
 
-def forget(parameters: list[nn.Parameter]) -> None:
-    """Drop the packed copies of these parameters."""
-    for parameter in parameters:
-        _packed.pop(parameter, None)
+def forget(weights: Iterable[Tensor]) -> None:
+    """Drop the packed copies of these weights."""
+    for weight in weights:
+        _packed.pop(weight, None)

@@ -145,6 +145,7 @@ def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | 
         result = _apply(_Backward, ctx.options, needs[0], *grads[:N_GRADS], *inputs, *kept)
     else:
         result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
+        inference.forget((inputs.hh,))  # an optimiser's step comes next, and torch's fused ones raise no version
     return None, *_needed(result, inputs, needs)
 
 

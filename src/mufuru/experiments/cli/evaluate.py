@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 from torch import nn
 
 from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.engine import evaluate, load_run
+from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import LMTask, dynamic
 from mufuru.experiments.tasks.lm.dynamic import Dynamic
 from mufuru.experiments.tasks.task import Task
@@ -51,7 +51,7 @@ class Evaluate:
 def run(arguments: list[str]) -> int:
     description = "Evaluate a trained model: the weights of the run that its settings select."
     chosen = parse(Evaluate, arguments, prog="mufuru evaluate", description=description, examples=EXAMPLES)
-    torch.set_num_threads(max(1, chosen.threads))
+    use_threads(chosen.threads, "mufuru evaluate")
     task, model = load_run(chosen.run)
     found: dict[str, dict[str, float]] = {chosen.split: evaluate(task, model, chosen.split)}
     if chosen.dynamic:
@@ -68,5 +68,8 @@ def evaluate_dynamically(task: Task, model: nn.Module, chosen: Evaluate) -> dict
     """Only language models can: what follows a text is its own label."""
     if not isinstance(task, LMTask):
         raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
-    how = Dynamic(chosen.learning_rate, chosen.decay, chosen.segment)
+    try:
+        how = Dynamic(chosen.learning_rate, chosen.decay, chosen.segment)
+    except SettingError as error:
+        raise UsageError(f"{error}. See mufuru evaluate --help") from None
     return dynamic.evaluate(task, model, chosen.split, how)

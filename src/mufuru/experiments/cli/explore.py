@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import torch
 import tyro
 
-from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.engine import RunError, load_model, read_config
 from mufuru.experiments.record import RunFolder
 
@@ -56,7 +55,7 @@ def run(arguments: list[str]) -> int:
     # not before it is known that they can be imported
     from mufuru.experiments.explorer import server, shipped
 
-    torch.set_num_threads(max(1, chosen.threads))
+    use_threads(chosen.threads, "mufuru explore")
     runs = load(chosen.runs or shipped.folders())
     listening = server.listen(chosen.host, chosen.port)
     address = announce(chosen, listening.getsockname()[1], runs)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
 from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import parse
+from mufuru.experiments.cli.usage import parse, use_threads
 from mufuru.experiments.engine import load_run
 from mufuru.experiments.ship import compare
 from mufuru.experiments.ship.export import UNSEEN, Exported, Target, export_run
@@ -47,7 +46,7 @@ class Export:
 
 def run(arguments: list[str]) -> int:
     chosen = parse(Export, arguments, prog="mufuru export", description=DESCRIPTION, examples=EXAMPLES)
-    torch.set_num_threads(max(1, chosen.threads))
+    use_threads(chosen.threads, "mufuru export")
     # before anything is written: the data has to be there to measure on
     task = load_run(chosen.run)[0] if chosen.to == "int8" else None
     done = export_run(chosen.run, chosen.to, chosen.output)

@@ -53,6 +53,8 @@ def run(arguments: list[str]) -> int:
         taste = Taste(chosen.temperature, chosen.top_k)
     except SettingError as error:
         raise UsageError(f"{error}. See mufuru generate --help") from None
+    if not 0 <= chosen.seed < 2**63:
+        raise UsageError(f"--seed should be from 0 to 2**63 - 1, got {chosen.seed}. See mufuru generate --help")
     torch.set_num_threads(1)
     loaded = load_language_model(chosen.run)
     write(loaded, chosen, taste)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 
-from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import decoded, read_lines
 from mufuru.experiments.engine import RunError, load_model, read_config
@@ -47,7 +46,7 @@ def run(arguments: list[str]) -> int:
     chosen = parse(Predict, arguments, prog="mufuru predict", description=DESCRIPTION, examples=EXAMPLES)
     if chosen.batch_size < 1:
         raise UsageError(f"--batch-size should be at least 1, got {chosen.batch_size}. See mufuru predict --help")
-    torch.set_num_threads(max(1, chosen.threads))
+    use_threads(chosen.threads, "mufuru predict")
     predictor = load_predictor(chosen.run)
     for batch in batches(sequences(predictor, chosen.file), chosen.batch_size):
         write(predictor.predict(batch))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
 from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.cli.usage import UsageError, parse, use_threads
+from mufuru.experiments.files import beside
 from mufuru.experiments.ship import prune
 
 EXAMPLES = """\
@@ -43,12 +43,17 @@ def run(arguments: list[str]) -> int:
     chosen = parse(Prune, arguments, prog="mufuru prune", description=DESCRIPTION, examples=EXAMPLES)
     if not 0 < chosen.threshold < 1:
         raise UsageError(f"--threshold should be above 0 and below 1, got {chosen.threshold}. See mufuru prune --help")
-    torch.set_num_threads(max(1, chosen.threads))
+    use_threads(chosen.threads, "mufuru prune")
     task, model = prune.load_prunable(chosen.run)
     uses = prune.measure_use(task, model, chosen.split)
     dropped = prune.choose(uses, chosen.measure, chosen.threshold)
-    about = {"from": chosen.run.name, "threshold": chosen.threshold, "measure": chosen.measure, "split": chosen.split}
-    output = chosen.output or chosen.run.with_name(f"{chosen.run.name}-pruned")
+    about = {
+        "from": chosen.run.resolve().name,
+        "threshold": chosen.threshold,
+        "measure": chosen.measure,
+        "split": chosen.split,
+    }
+    output = chosen.output or beside(chosen.run, "-pruned")
     show(uses, prune.write_pruned(chosen.run, task, model, dropped, output, about))
     return 0
 

@@ -31,6 +31,8 @@ def run(arguments: list[str]) -> int:
     chosen = parse(Report, arguments, prog="mufuru report", description=description, examples=EXAMPLES)
     if not chosen.runs:
         raise UsageError("RUNS is missing. See mufuru report --help")
+    if chosen.output.is_dir():
+        raise UsageError(f"-o {chosen.output} is a folder: name a file, such as {chosen.output / 'report.html'}")
     records = [record for path in chosen.runs for record in read(path)]
     # matplotlib is slow to import: not before the records are known to be good
     from mufuru.experiments.report import html

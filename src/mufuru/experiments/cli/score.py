@@ -14,7 +14,7 @@ import torch
 import tyro
 
 from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
-from mufuru.experiments.cli.usage import parse
+from mufuru.experiments.cli.usage import parse, use_threads
 from mufuru.experiments.data import text
 from mufuru.experiments.tasks.lm.batches import cut
 from mufuru.experiments.tasks.lm.task import first_token, perplexity
@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
 Score a text: a line for each token with the natural logarithm of the probability that the model gave it, between tabs;
 then, on stderr, the perplexity. A token that the model does not know is scored as <unk>."""
     chosen = parse(Score, arguments, prog="mufuru score", description=description, examples=EXAMPLES)
-    torch.set_num_threads(max(1, chosen.threads))
+    use_threads(chosen.threads, "mufuru score")
     loaded = load_language_model(chosen.run)
     words = list(text.tokens(chosen.file, loaded.level))
     found = scores(loaded, words)

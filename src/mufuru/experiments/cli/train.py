@@ -6,12 +6,12 @@ from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import tyro
 
 from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import UsageError, nearest, parse, value_of
+from mufuru.experiments.cli.usage import UsageError, nearest, parse, use_threads, value_of
 from mufuru.experiments.engine import fit, progress_for, read_config
+from mufuru.experiments.record import RecordError, RunFolder, read_object
 from mufuru.experiments.settings import SettingError, choose
 from mufuru.experiments.tasks import KINDS, Kind
 
@@ -30,8 +30,9 @@ class Options:
     """No progress, no result: only errors."""
     tensorboard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Write TensorBoard's event files into the folder too."""
-    threads: int = 1
-    """Threads of the run. With small models one is the fastest; and the same number gives the same bits."""
+    threads: int | None = None
+    """Threads of the run; None for one, with which small models are the fastest, or for as many as the run had that is
+    gone on with: the same number gives the same bits."""
     checkpoint_seconds: float = 60.0
     """Seconds between two checkpoints; 0 for one after every update."""
 
@@ -49,9 +50,8 @@ def run(arguments: list[str]) -> int:
         return 0
     name, rest = split(arguments)
     options, config = parse_run(name, rest)
-    if options.threads < 1:
-        raise UsageError(f"--threads should be at least 1, got {options.threads}. See mufuru train {name} --help")
-    torch.set_num_threads(options.threads)
+    before = 1 if options.resume is None else threads_of(options.resume)
+    use_threads(before if options.threads is None else options.threads, f"mufuru train {name}")
     folder = options.resume or options.output or default_folder(name, config)
     result = fit(
         name,
@@ -66,6 +66,15 @@ def run(arguments: list[str]) -> int:
         show_metrics({split: result[split] for split in ("train", "valid", "test") if split in result})
         print(f"The run is in {folder}. Next: mufuru report {folder} -o report.html")
     return 0
+
+
+def threads_of(folder: Path) -> int:
+    """With how many threads a run was begun; one if its folder does not say."""
+    try:
+        threads = read_object(RunFolder(folder).environment).get("threads")
+    except RecordError:
+        return 1
+    return threads if isinstance(threads, int) and threads > 0 else 1
 
 
 def overview() -> str:

@@ -8,13 +8,16 @@ import difflib
 import io
 import re
 import typing
+from itertools import pairwise
 from typing import Any, TypeVar
 
+import torch
 import tyro
 
 from mufuru.experiments.settings import SettingError
 
 T = TypeVar("T")
+MOST_THREADS = 1024
 LOOKS = (tyro.conf.OmitArgPrefixes,)
 PLAINER = (
     (r"^Error parsing (--\S+): invalid literal for int\(\) with base 10:", r"\1 should be a whole number, got"),
@@ -54,13 +57,21 @@ def parse(
         raise
 
 
+def use_threads(threads: int, prog: str) -> None:
+    """Compute with so many threads."""
+    if not 1 <= threads <= MOST_THREADS:
+        raise UsageError(f"--threads should be from 1 to {MOST_THREADS}, got {threads}. See {prog} --help")
+    torch.set_num_threads(threads)
+
+
 def check_options(kind: type[Any], arguments: list[str], prog: str) -> None:
     """Refuse an option that does not exist, before anything else is found missing because of it."""
     known = ["--help", *options(kind)]
-    for argument in arguments:
+    for before, argument in pairwise(("", *arguments)):
         name = argument.partition("=")[0].replace("_", "-")
         if name.startswith("--") and name != "--" and name not in known:
-            raise UsageError(f"unknown option {name}.{nearest(name, known)} See {prog} --help")
+            value = f" If it is the value of {before}, write {before}={argument!r}." if before in known else ""
+            raise UsageError(f"unknown option {name}.{nearest(name, known)}{value} See {prog} --help")
 
 
 def options(kind: type[Any]) -> list[str]:

@@ -48,10 +48,13 @@ class Columns:
 
 
 def choose(table: Table, text: str | None, label: str | None, split: str | None) -> Columns:
-    """The columns that are named, and guesses for the others."""
-    for name in (text, label, split):
-        if name is not None:
-            table.place(name)
+    """The columns that are named, or meant by their places, and guesses for the others."""
+    text, label, split = (None if name is None else table.name(name) for name in (text, label, split))
+    for one, other, column in (("text", "label", label), ("text", "split", split)):
+        if text is not None and text == column:
+            raise DataError(f"{table.path}: the column {text!r} cannot be both {one} and {other}: name another one")
+    if label is not None and label == split:
+        raise DataError(f"{table.path}: the column {label!r} cannot be both label and split: name another one")
     guessed = [what for what, name in (("text", text), ("label", label)) if name is None]
     if split is None and (split := _known(table.columns, SPLIT, (text, label))) is not None:
         # another thing may be called so: it is taken for what it says only if it says so everywhere
@@ -66,12 +69,12 @@ def choose(table: Table, text: str | None, label: str | None, split: str | None)
 def has_header(path: Path, rows: Sequence[Row], named: Sequence[str]) -> bool:
     """Whether the first row of a file has the names of its columns.
 
-    It has if one of the columns that a user named is there; it has not if they are named by their places, 1, 2 and so
-    on. Otherwise it has if it holds a usual name, or a label, that no other row has in that column.
+    It has if a user named columns; their places, 1, 2 and so on, are no names unless they stand there. Otherwise it
+    has if it holds a usual name, or a label, that no other row has in that column.
     """
     first = rows[0].values
-    if named:
-        return any(name in first for name in named) or not all(name.isdecimal() for name in named)
+    if any(name in first or not name.isdecimal() for name in named):
+        return True
     alone = [place for place, value in enumerate(first) if all(row.values[place] != value for row in rows[1:])]
     if any(_plain(first[place]) in (*TEXT, *LABEL, *SPLIT) for place in alone):
         return True

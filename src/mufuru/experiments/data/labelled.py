@@ -49,7 +49,8 @@ def load(
     """
     paths = {"train": Path(path)} | {part: Path(file) for part, file in (("valid", valid), ("test", test)) if file}
     _check_apart(paths)
-    reader = Reader(format or guess_format(paths["train"]), cut, lower, text, label, split)
+    found_format = format or guess_format(paths["train"], named=any((text, label, split)))
+    reader = Reader(found_format, cut, lower, text, label, split)
     found = _parts({part: reader.read(file) for part, file in paths.items()}, paths["train"])
     _check_alike(found)
     labels = _labels(found["train"])

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.columns import LABEL, is_number
+from mufuru.experiments.data.columns import LABEL, TEXT, is_number
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import read_lines
 
@@ -34,24 +34,34 @@ class Series(NamedTuple):
 
 
 def looks_numeric(path: Path) -> bool:
-    """Whether the first lines of a file are of this layout: three fields or more, all but the first numbers."""
+    """Whether the first lines of a file are of this layout: three fields or more, all but the first numbers.
+
+    They are not if the first has the usual name of a column of texts, or that of labels beyond the first place.
+    """
     lines = [line for line, _ in zip(read_lines(path), range(2), strict=False) if line.strip()]
-    rows = [_fields(line, _separator(lines[0]))[1:] for line in lines]
-    # the first may have names; then the second decides
-    return bool(rows) and len(rows[-1]) > 1 and all(_is_value(field) for field in rows[-1])
+    rows = [_fields(line, _separator(lines[0])) for line in lines]
+    if not rows:
+        return False
+    first, *others = (name.casefold() for name in rows[0])
+    if any(name in TEXT for name in (first, *others)) or any(name in LABEL for name in others):
+        return False
+    # the first line may have names; then the second decides
+    return len(rows[-1]) > 2 and all(_is_value(field) for field in rows[-1][1:])
 
 
 def read(path: Path) -> list[Series]:
     """All sequences of a file."""
     separator: str | None = None
+    named = False
     found: list[Series] = []
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         separator = separator if found else _separator(line)
         label, *fields = _fields(line, separator)
-        if not found and fields and not any(map(_is_value, fields)):
+        if not found and not named and fields and not any(map(_is_value, fields)):
             _check_names(path, number, [label, *fields])
+            named = True
             continue
         where = f"{path}, line {number}"
         found.append(Series(number, _label(label, where), _values(fields, where)))

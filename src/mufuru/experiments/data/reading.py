@@ -44,10 +44,10 @@ class Example(NamedTuple):
         return self.sequence.size(1) if isinstance(self.sequence, Tensor) else 0
 
 
-def guess_format(path: Path) -> Format:
-    """The format by the name's ending, or numeric if there are numbers only."""
+def guess_format(path: Path, named: bool) -> Format:
+    """The format by the name's ending, or numeric if there are numbers only and nobody named columns."""
     ending = path.suffix.lower()
-    if ending in (".csv", ".tsv", ".tab", ".txt", "") and numeric.looks_numeric(path):
+    if not named and ending in (".csv", ".tsv", ".tab", ".txt", "") and numeric.looks_numeric(path):
         return "numeric"
     if ending not in ENDINGS:
         raise DataError(f"{path}: expected a name that ends with one of {', '.join(ENDINGS)}, or that the format is "

@@ -50,6 +50,12 @@ class Table:
             raise DataError(f"{self.path} has no column {name!r}: {did_you_mean(name, self.columns)}")
         return self.columns.index(name)
 
+    def name(self, given: str) -> str:
+        """The column of this name or, if there is none, at this place, from 1."""
+        if given not in self.columns and given.isdecimal() and 1 <= int(given) <= len(self.columns):
+            return self.columns[int(given) - 1]
+        return self.columns[self.place(given)]
+
     def column(self, name: str) -> list[Any]:
         """All values of a column."""
         place = self.place(name)

@@ -84,7 +84,8 @@ def command(arguments: list[str]) -> list[str]:
 def _without_path(argument: str) -> str:
     flag, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
     path = Path(value).expanduser()
-    if not path.is_absolute():
+    if not path.is_absolute() and ".." not in path.parts:
         return argument
+    path = Path(os.path.abspath(path))
     here = Path.cwd()
     return f"{flag}{equals}{path.relative_to(here) if path.is_relative_to(here) else path.name}"

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from mufuru.experiments import tasks
+from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.engine import checkpoint, randomness
 from mufuru.experiments.engine.errors import RunError
-from mufuru.experiments.record import RecordError, RunFolder, read_json
+from mufuru.experiments.record import RecordError, RunFolder, read_document
 from mufuru.experiments.settings import SettingError, choose, from_json
 from mufuru.experiments.tasks.task import Task, Totals
 
@@ -55,15 +56,12 @@ def make(kind: str, config: Any) -> tuple[Task, nn.Module]:
 
 def read_config(folder: Path) -> tuple[str, Any]:
     """The task's name and the settings of a run."""
-    path = RunFolder(folder).config
     try:
-        document = read_json(path)
+        document = read_document(RunFolder(folder).config)
         kind = choose("task", document["task"], tasks.KINDS)
         return document["task"], from_json(kind.config, document["config"])
     except (RecordError, SettingError) as error:
         raise RunError(f"{folder}: {error}") from None
-    except (KeyError, TypeError):
-        raise RunError(f"{path} is damaged: expected a task and its config") from None
 
 
 def load_run(folder: Path, which: Which = "selected") -> tuple[Task, nn.Module]:
@@ -71,9 +69,18 @@ def load_run(folder: Path, which: Which = "selected") -> tuple[Task, nn.Module]:
     kind, config = read_config(folder)
     weights = read_weights(folder, config.training.select if which == "selected" else which)
     with randomness.undisturbed():
-        task, model = make(kind, config)
+        task, model = make_again(kind, config, folder)
     load_weights(model, weights, folder)
     return task, model.eval()
+
+
+def make_again(kind: str, config: Any, folder: Path) -> tuple[Task, nn.Module]:
+    """`make` for a run that has begun: who names a run does not know which files it reads."""
+    try:
+        return make(kind, config)
+    except DataError as error:
+        raise RunError(f"the data of the run in {folder} cannot be had: {error}. Relative paths in its settings count "
+                       "from the folder in which it was begun") from None  # fmt: skip
 
 
 def load_model(folder: Path, which: Which = "selected") -> nn.Module:

@@ -18,7 +18,7 @@ from mufuru.experiments.engine import randomness
 from mufuru.experiments.engine.average import Average
 from mufuru.experiments.engine.checkpoint import Checkpoint, pack, unpack
 from mufuru.experiments.engine.errors import Interrupted, RunError, not_finite, resume_command
-from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make
+from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, make_again
 from mufuru.experiments.engine.progress import Progress
 from mufuru.experiments.engine.schedule import learning_rate, next_factor
 from mufuru.experiments.engine.status import Status
@@ -52,7 +52,7 @@ def fit(
             return store.result()
         if resume:
             store.note_environment()
-        task, model = make(kind, config)
+        task, model = make_again(kind, config, folder) if resume else make(kind, config)
         if not resume:
             # only now: settings whose data cannot be had leave nothing behind
             store.begin()
@@ -89,7 +89,7 @@ class Fit:
         self.state: State = None
         self.stop = Stop()
         self.started = self.saved = time.monotonic()
-        self.saved_update = 0
+        self.saved_update = self.saved_best = 0
 
     @property
     def trained(self) -> bool:
@@ -181,8 +181,10 @@ class Fit:
         if use := operation_use(self.task, self.model):
             line["operations"] = use
         if improved:
+            known = status.best_update == self.saved_best > 0  # by the last checkpoint
             status.best, status.best_update = metric, status.update
-            self.store.save_best(Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid}))
+            found = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
+            self.store.save_best(found, keep=known)
         status.waited = 0 if improved else status.waited + 1
         status.factor = next_factor(self.training, status.factor, improved)
         status.totals = Totals()
@@ -206,7 +208,7 @@ class Fit:
             "optimizer": pack(self.optimizer.state_dict()["state"], "optimizer", tensors),
         }
         self.store.save(Checkpoint(tensors, values))
-        self.saved, self.saved_update = time.monotonic(), self.status.update
+        self.saved, self.saved_update, self.saved_best = time.monotonic(), self.status.update, self.status.best_update
 
     def restore(self, latest: Checkpoint | None) -> None:
         """Take up a checkpoint, or the beginning if there is none."""
@@ -221,7 +223,8 @@ class Fit:
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": optimizer})
             randomness.restore(randomness.Randomness(latest.part("random"), values["random"]))
             self.started -= self.status.seconds
-            self.saved_update = self.status.update
+            self.saved_update, self.saved_best = self.status.update, self.status.best_update
+            self.store.take_back_best(self.saved_best)
         self.store.cut_log(self.status.log_bytes)
 
     def finish(self) -> dict[str, Any]:

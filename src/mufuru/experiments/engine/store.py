@@ -34,7 +34,11 @@ def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[S
         store = Store(path, document)
         store.tidy()
         store.check() if resume else store.check_free()
-        yield store
+        try:
+            yield store
+        finally:
+            with suppress(OSError):
+                path.rmdir()  # only if it is empty: what could not begin leaves nothing behind
 
 
 class Store:
@@ -51,7 +55,7 @@ class Store:
             raise RunError(f"{path} holds a finished run: choose another folder")
         if self.files.config.exists():
             raise RunError(f"{path} holds a run already: go on with {resume_command(path)}, or choose another folder")
-        if any(file.exists() for file in (self.files.metrics, self.files.best, self.files.last, self.files.previous)):
+        if any(file.exists() for file in (*self.files.weights, self.files.metrics)):
             raise RunError(f"{path} holds files of a run without its config.json: choose another folder")
 
     def begin(self) -> None:
@@ -74,7 +78,7 @@ class Store:
         """Remove what a killed process left half-written."""
         files = self.files
         with writing_to(files.path):
-            for path in (files.config, files.environment, files.best, files.last, files.previous, files.result):
+            for path in (*files.weights, files.config, files.environment, files.result):
                 remove_leftovers(path)
 
     def note_environment(self) -> None:
@@ -109,9 +113,21 @@ class Store:
                 _flush(self.files.metrics)
             checkpoint.save(self.files.last, self._with_run(latest), keep=self.files.previous)
 
-    def save_best(self, weights: Checkpoint) -> None:
+        self.files.best_before.unlink(missing_ok=True)
+
+    def save_best(self, weights: Checkpoint, keep: bool = False) -> None:
+        """Write best.safetensors; with `keep` the one before stays until the next `save`, since the last checkpoint
+        knows of no other."""
         with writing_to(self.files.path):
-            checkpoint.save(self.files.best, self._with_run(weights))
+            checkpoint.save(self.files.best, self._with_run(weights), self.files.best_before if keep else None)
+
+    def take_back_best(self, update: int) -> None:
+        """Make best.safetensors that of the checkpoint again, if a later one has taken its place."""
+        if self.files.best_before.exists():
+            if self.best().values.get("update") != update:
+                with writing_to(self.files.path):
+                    self.files.best_before.replace(self.files.best)
+            self.files.best_before.unlink(missing_ok=True)
 
     def log(self, line: dict[str, Any]) -> int:
         """Add a line to metrics.jsonl; returned is its new length in bytes."""

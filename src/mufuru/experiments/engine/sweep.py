@@ -41,7 +41,7 @@ def usable_cores() -> int:
 def sweep(
     jobs: Sequence[Job], *, workers: int | None = None, quiet: bool = False, checkpoint_seconds: float = 60.0
 ) -> Outcome:
-    """Make all runs. A run with other settings in a job's folder is an error before anything starts."""
+    """Make all runs, in their order. A run with other settings in a job's folder is an error before anything starts."""
     check_folders(jobs)
     unfinished = [job for job in jobs if not is_finished(job)]
     outcome = Outcome(skipped=len(jobs) - len(unfinished))
@@ -73,8 +73,7 @@ class Pool:
     """Workers, what each is doing, and what is still to be done."""
 
     def __init__(self, jobs: Sequence[Job], outcome: Outcome, overall: Overall, checkpoint_seconds: float) -> None:
-        # the longest first, so that no core ends with a long one alone
-        self.waiting = deque(sorted(jobs, key=lambda job: -job.cost))
+        self.waiting = deque(jobs)
         self.outcome = outcome
         self.overall = overall
         self.checkpoint_seconds = checkpoint_seconds

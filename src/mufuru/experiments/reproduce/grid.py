@@ -45,9 +45,14 @@ def jobs(root: Path, settings: Iterable[Setting], cost: Callable[[Any], float]) 
     ]
 
 
+def longest_first(made: list[Job]) -> list[Job]:
+    """So that no core ends with a long run alone."""
+    return sorted(made, key=lambda job: -job.cost)
+
+
 def seeds_first(made: list[Job]) -> list[Job]:
     """The first seed of every setting before any second: runs that are long may be stopped."""
-    return sorted(made, key=lambda job: int(job.config.seed))
+    return sorted(longest_first(made), key=lambda job: int(job.config.seed))
 
 
 def with_cell(config: Config, **changes: Any) -> Config:

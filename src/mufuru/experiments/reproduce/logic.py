@@ -49,7 +49,7 @@ class LogicGrid:
         grid.check_seeds(self.seeds)
 
     def jobs(self, root: Path) -> list[Job]:
-        return grid.jobs(root, short_settings() if self.short else self.settings(), cost)
+        return grid.longest_first(grid.jobs(root, short_settings() if self.short else self.settings(), cost))
 
     def settings(self) -> Iterator[Setting]:
         if self.part in ("figures", "all"):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mufuru import export
 from mufuru.experiments.engine import RunError, load_model
+from mufuru.experiments.files import beside
 from mufuru.experiments.record import Record, read_run
 from mufuru.experiments.ship import portable
 from mufuru.experiments.ship.card import card
@@ -50,7 +51,7 @@ class SelfCheckError(RunError):
 
 def export_run(folder: Path, target: Target, output: Path | None = None) -> Exported:
     """Write a run's model, compare, and only then give the file its name."""
-    path = output or folder.with_name(folder.name + SUFFIXES[target])
+    path = output or beside(folder, SUFFIXES[target])
     if target == "torch-export" and path.suffix != ".pt2":
         raise RunError(f"{path} should end in .pt2: torch.export.load takes no other name")
     if path.exists():
@@ -62,7 +63,7 @@ def export_run(folder: Path, target: Target, output: Path | None = None) -> Expo
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
         written = Path(place) / path.name
-        answers = WRITERS[target](model, record, written, folder.name)
+        answers = WRITERS[target](model, record, written, folder.resolve().name)
         error = compare(model, answers, UNSEEN, target)
         os.replace(written, path)
     return Exported(path, error, model)

@@ -117,7 +117,9 @@ def write_pruned(
     record = read_run(folder, curve=False)
     told = {**about, "dropped": list(dropped), "parameters": sizes[0], "before": before}
     result = {key: value for key, value in record.result.items() if key not in ("train", "inspection")}
-    result |= {**after, "parameters": sizes[1], "inspection": task.inspect(smaller), "pruned": told}
+    with examining(smaller):
+        inspection = task.inspect(smaller)
+    result |= {**after, "parameters": sizes[1], "inspection": inspection, "pruned": told}
     with open_store(output, config_document(kind, smaller_config), resume=False) as store:
         store.begin()
         store.save_best(Checkpoint(weights, {}))
@@ -154,7 +156,8 @@ def pruned_weights(model: nn.Module, dropped: tuple[str, ...]) -> dict[str, Tens
 
 
 def parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
+    """Those that were trained, as a run counts them."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _listed(weights: Mapping[str, float]) -> str:

@@ -48,12 +48,14 @@ class TaskModel(Pretrained):
 
 
 def without_paths(value: Any) -> Any:
-    """Settings for others to read: of an absolute path the last name only."""
+    """Settings for others to read: of a path that leads elsewhere the last name only."""
     if isinstance(value, dict):
         return {key: without_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_paths(item) for item in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    if not isinstance(value, str):
+        return value
+    return Path(value).name if Path(value).is_absolute() or ".." in Path(value).parts else value
 
 
 def head(**more: Any) -> dict[str, Any]:

@@ -115,6 +115,9 @@ class TreesTask:
         if not found:
             raise DataError(f"no tree of {split} has a label other than neutral, which two classes leave out: give "
                             "more trees, or choose 5 classes")  # fmt: skip
+        if all(phrases.targets[-1] == UNLABELLED for phrases in found):
+            raise DataError(f"every sentence of {split} is neutral, which two classes leave out, so that none can be "
+                            "measured: give more trees, or choose 5 classes")  # fmt: skip
         return found
 
     def _target(self, label: int) -> int:
