@@ -130,6 +130,10 @@ FROM_GRU_ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "no bias to add by": (
         lambda: from_gru(nn.GRU(N, M, bias=False), ops=PAPER), ValueError, "only to a GRU with biases"
     ),
+    "another keep": (
+        lambda: from_gru(nn.GRU(N, M), ops=(Op("keep", "2s", lambda s, v: 2 * s, "twice the state"), "replace")),
+        ValueError, "needs the built-in keep, got an operation of your own"
+    ),
     "unknown operation": (lambda: from_gru(nn.GRU(N, M), ops=("keep", "repl")), ValueError, "mean 'replace'"),
 }  # fmt: skip
 

@@ -64,6 +64,15 @@ def test_bare_layer_needs_no_example_and_takes_a_state() -> None:
     assert_agree(program(*args), layer(*args))
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_one_sequence_without_a_batch(batch_first: bool) -> None:
+    layer = MuFuRU(3, 4, batch_first=batch_first)
+    for args in ((torch.randn(5, 3),), (torch.randn(5, 3), torch.randn(1, 4))):
+        program = export.program(layer, args).module()
+        longer = (torch.randn(9, 3), *args[1:])
+        assert_agree(program(*longer), layer(*longer))
+
+
 class Model(nn.Module):
     def __init__(self, **options: Any) -> None:
         super().__init__()

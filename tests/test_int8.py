@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mufuru import MuFuRU
 from mufuru.int8 import Int8Embedding, Int8Linear, dequantise, dynamic, pack, quantise, unpack
-from mufuru.saving.files import PretrainedError
+from mufuru.saving.files import PretrainedError, checksum
 
 
 class Tagger(nn.Module):
@@ -89,7 +89,9 @@ def test_a_storage_that_is_not_known(tmp_path: Path) -> None:
     MuFuRU(3, 4).save_pretrained(tmp_path, int8=True)
     config = json.loads((tmp_path / "config.json").read_text())
     for storage, message in (("int4", "storage should be one of full, int8, got 'int4'"), ("full", "does not fit")):
-        (tmp_path / "config.json").write_text(json.dumps({**config, "storage": storage}))
+        config["storage"] = storage
+        config["sha256"] = checksum(config, (tmp_path / "model.safetensors").read_bytes())
+        (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(PretrainedError, match=message):
             MuFuRU.from_pretrained(tmp_path)
 
@@ -143,6 +145,39 @@ def test_a_model_keeps_its_answers() -> None:
     assert torch.equal(small.embed(tokens), small.embed.weight[tokens])
     assert isinstance(model.tag, nn.Linear), "the model itself stays as it is"
     assert not any(parameter.requires_grad for parameter in small.parameters())
+
+
+def test_loaded_weights_are_used() -> None:
+    one, other = (dynamic(nn.Sequential(nn.Linear(6, 7))) for _ in range(2))
+    x = torch.randn(3, 6)
+    before = one(x)
+    one.load_state_dict(other.state_dict())
+    assert torch.equal(one(x), other(x))
+    assert not torch.equal(one(x), before)
+    assert isinstance(one[0], Int8Linear)
+    one.load_state_dict(dynamic(nn.Sequential(nn.Linear(6, 7))).state_dict(), assign=True)
+    torch.testing.assert_close(one(x), by_hand(nn_linear(one[0]), x), rtol=1e-5, atol=1e-5)
+
+
+def nn_linear(small: Int8Linear) -> nn.Linear:
+    """In floating point, what the 8-bit layer stands for."""
+    linear = nn.Linear(small.in_features, small.out_features)
+    linear.load_state_dict({"weight": small.weight, "bias": small.bias})
+    return linear
+
+
+# bfloat16 keeps 8 bits of the scales, and of whatever the layers hand on
+@pytest.mark.parametrize(("dtype", "far"), [(torch.float64, 1e-5), (torch.bfloat16, 0.05)])
+def test_a_small_model_can_be_converted(dtype: torch.dtype, far: float) -> None:
+    small, tokens = dynamic(Tagger()), torch.randint(50, (9, 4))
+    expected = small(tokens)
+    converted = copy.deepcopy(small).to(dtype)
+    answers = converted(tokens)
+    assert answers.dtype == converted.embed(tokens).dtype == dtype
+    torch.testing.assert_close(answers.float(), expected, atol=far, rtol=0)
+    # float64 kept every bit of the scales and biases
+    if dtype == torch.float64:
+        assert torch.equal(converted.to(torch.float32)(tokens), expected)
 
 
 def test_copies_and_twice_the_same() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -64,6 +66,18 @@ def test_nothing_remains_afterwards_even_after_an_exception() -> None:
     with pytest.raises(KeyError), intervene(layer, force="keep"):
         raise KeyError
     assert torch.equal(layer(X)[0], before)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_copies_made_inside_are_free(copied: Any) -> None:
+    layer = MuFuRU(N, M)
+    before = layer(X)[0]
+    with intervene(layer, force="keep"), tracing(layer) as traces:
+        other = copied(layer)
+        assert not layer(X)[0].any()
+        assert torch.equal(other(X)[0], before)
+    assert len(traces[""]) == 1
+    assert other._traces is None
 
 
 def test_the_inner_intervention_holds_then_the_outer() -> None:

@@ -199,6 +199,22 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         export.onnx(MuFuRU(3, 4), tmp_path / "layer.onnx")
 
 
+def test_zoneout_in_double_precision(tmp_path: Path) -> None:
+    layer, path = MuFuRU(3, 4, zoneout=0.1, dtype=torch.float64).eval(), tmp_path / "layer.onnx"
+    export.onnx(layer, path)
+    x = torch.randn(30, 2, 3, dtype=torch.float64)
+    with torch.no_grad():
+        wanted = pytree.tree_leaves(layer(x))
+    # 0.1 in single precision would be 1e-9 off
+    torch.testing.assert_close(run(path, x), wanted, rtol=0, atol=1e-12)
+
+
+def test_one_sequence_without_a_batch(tmp_path: Path) -> None:
+    layer, path = MuFuRU(3, 4), tmp_path / "layer.onnx"
+    export.onnx(layer, path, (torch.randn(5, 3),))
+    assert_agree(path, layer, torch.randn(9, 3))
+
+
 def test_empty_sequences_keep_their_state(tmp_path: Path) -> None:
     """onnxruntime's own `GRU` gives such a sequence another last state."""
     layer, path = MuFuRU(3, 4, ops=("keep", "replace"), reset="after", bidirectional=True), tmp_path / "gru.onnx"

@@ -144,6 +144,10 @@ def test_mistakes_are_told() -> None:
         plot.contributions(trace, 0, step=3)
     with pytest.raises(IndexError, match=r"layers 0\.\.1"):
         plot.weights(trace, layer=2)
+    empty = mufuru.MuFuRU(3, 6).trace(torch.randn(4, 2, 3), lengths=[4, 0])
+    for draw in (plot.weights, plot.states, lambda trace, sequence: plot.contributions(trace, 0, sequence=sequence)):
+        with pytest.raises(ValueError, match="sequence 1 has no steps, so there is nothing to draw"):
+            draw(empty, sequence=1)
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,13 @@ def test_a_layer_comes_back(options: dict[str, Any], tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "README.md"}
 
 
+def test_switches_may_be_numbers(tmp_path: Path) -> None:
+    switch: Any = 1
+    layer = MuFuRU(3, 4, bidirectional=switch, learn_initial_state=switch)
+    layer.save_pretrained(tmp_path)
+    same(layer, MuFuRU.from_pretrained(tmp_path))
+
+
 def test_what_is_loaded_can_be_trained(saved: Path) -> None:
     loaded = MuFuRU.from_pretrained(saved).train()
     before = {name: parameter.clone() for name, parameter in loaded.named_parameters()}
@@ -261,12 +268,15 @@ def test_files_of_two_models_are_not_mixed(saved: Path, tmp_path: Path) -> None:
         (lambda c: c["options"].update(bidirectional="no"), "bidirectional should be true or false, got 'no'"),
         (lambda c: c["options"].update(bidirectional=True), "weight_ih_l0_reverse is missing"),
         (lambda c: c["options"].update(num_layers=1), "weight_hh_l1 is not of this model"),
+        (lambda c: c["options"].update(num_layers=10**5), "num_layers is 100000, expected at most one for each of"),
+        (lambda c: c["options"].update(reset_bias=10**400), "int too large to convert to float"),
         (lambda c: c["options"].update(activation="relu"), "activation should be 'tanh' or 'sigmoid', got 'relu'"),
         (lambda c: c["options"].update(zoneout="x"), "zoneout should be a number in range [0, 1]"),
         (lambda c: c["options"].update(colour="red"), "unknown option 'colour'"),
         (lambda c: c["options"].pop("input_size"), "missing 1 required positional argument: 'input_size'"),
         (lambda c: c.update(options=[]), "options should be an object, got list"),
         (lambda c: c.update(dtype="int8"), "dtype should be one of float32, float64, float16, bfloat16, got 'int8'"),
+        (lambda c: c.update(dtype=[]), "dtype should be one of float32, float64, float16, bfloat16, got []"),
         (
             lambda c: c.update(dtype="float64"),
             "weight_ih_l0 should be [36, 3] torch.float64, got [36, 3] torch.float32",
@@ -291,12 +301,27 @@ def test_a_config_that_cannot_be_meant(saved: Path, edit: Any, message: str) -> 
         (lambda t: t.update(bias_hh_l1=torch.zeros(35)), "bias_hh_l1 should be [36] torch.float32, got [35]"),
         (lambda t: t.update(bias_hh_l1=torch.zeros(36, dtype=torch.float64)), "got [36] torch.float64"),
         (lambda t: t.update(bias_hh_l1=torch.zeros(36, dtype=torch.int32)), "got [36] torch.int32"),
-        (lambda t: t.clear(), "and 5 more"),
+        (lambda t: [t.pop(name) for name in sorted(t)[2:]], "and 3 more"),
     ],
 )
 def test_weights_of_another_model(saved: Path, edit: Any, message: str) -> None:
     change_weights(saved, edit)
     refused(saved, "model.safetensors does not fit config.json", message)
+
+
+def test_the_checksum_is_asked_before_the_model_is_made(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(saved, lambda config: config["options"].update(hidden_size=5), sign=False)
+    monkeypatch.setattr(MuFuRU, "__init__", lambda *_, **__: pytest.fail("a layer was made of a changed file"))
+    refused(saved, "do not have the checksum that they were saved with")
+
+
+@pytest.mark.parametrize("depth", [500, 960, 100_000])
+@pytest.mark.parametrize("place", ["options", "dtype"])
+def test_a_config_nested_too_deeply(saved: Path, place: str, depth: int) -> None:
+    config = json.loads((saved / "config.json").read_text()) | {place: 0}
+    nested = "[" * depth + "]" * depth
+    (saved / "config.json").write_text(json.dumps(config).replace(f'"{place}": 0', f'"{place}": {nested}'))
+    refused(saved, "config.json")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\udcff"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from mufuru import MuFuRU, Recorder
 
@@ -159,6 +159,53 @@ def test_errors() -> None:
     recorder.add(layer.trace(x), torch.zeros(3, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match="use a new recorder"):
         recorder.add(MuFuRU(N, M).trace(x))
+
+
+@pytest.mark.parametrize(
+    ("hidden", "options"), [(1, {}), (M + 1, {}), (M, {"num_layers": 2}), (M, {"bidirectional": True})], ids=str
+)
+def test_what_is_refused_changes_nothing(hidden: int, options: dict[str, Any]) -> None:
+    x, recorder = torch.randn(3, 2, N), Recorder(labels=2)
+    recorder.add(MuFuRU(N, M, ops=OPS).trace(x))
+    before = recorder.use().weight.clone()
+    with pytest.raises(ValueError, match=r"\{\(0, 0\): 5\}, the trace has \{\(0, 0\): .*: use a new recorder"):
+        recorder.add(MuFuRU(N, hidden, ops=OPS, **options).trace(x))
+    assert recorder.use().steps == 6
+    assert torch.equal(recorder.use().weight, before)
+    fresh = Recorder(labels=2)
+    with pytest.raises(ValueError, match="labels should be below 2"):
+        fresh.add(MuFuRU(N, M).trace(x), torch.full((3, 2), 2))
+    fresh.add(MuFuRU(N, M, ops=OPS).trace(x))
+
+
+def test_packed_labels_in_another_order() -> None:
+    x, labels = torch.randn(4, 3, N), torch.randint(0, CLASSES, (4, 3))
+    layer, plain, sorted_ = MuFuRU(N, M, ops=OPS), Recorder(labels=CLASSES), Recorder(labels=CLASSES)
+    plain.add(layer.trace(x, lengths=[4, 2, 4]), labels)
+    packed = pack_padded_sequence(x, [4, 2, 4], enforce_sorted=False)
+    # the same labels, the two long sequences the other way round in the rows
+    order = torch.tensor([2, 0, 1])
+    rows = pack_padded_sequence(labels[:, order], [4, 4, 2]).data
+    sorted_.add(layer.trace(packed), PackedSequence(rows, packed.batch_sizes, order, order.argsort()))
+    assert torch.equal(sorted_.use().label_steps, plain.use().label_steps)
+    torch.testing.assert_close(sorted_.use().label_weight, plain.use().label_weight, **CLOSE)
+    # as many rows, of other sequences
+    for lengths in ([4, 4, 2], [4, 3, 3]):
+        other = pack_padded_sequence(labels, lengths, enforce_sorted=False)
+        with pytest.raises(ValueError, match=r"lengths \[4, 2, 4\], got"):
+            Recorder(labels=CLASSES).add(layer.trace(packed), other)
+
+
+def test_packed_labels_of_other_layouts() -> None:
+    layer, x, labels = MuFuRU(N, M, ops=OPS), torch.randn(6, 2, N), torch.randint(0, CLASSES, (6, 2))
+    for trace, given in (
+        (layer.trace(x, lengths=[3, 5]), pack_padded_sequence(labels, [3, 5], enforce_sorted=False)),
+        (layer.trace(x), pack_padded_sequence(labels, [6, 6])),
+        (layer.trace(x[:, 0]), pack_padded_sequence(labels[:, :1], [6])),
+    ):
+        recorder = Recorder(labels=CLASSES)
+        recorder.add(trace, given)
+        assert int(recorder.use().label_steps.sum()) == recorder.use().steps == len(given.data)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 2, 1), (4, 2), (3, 3)], ids=str)

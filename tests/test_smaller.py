@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import mufuru
 from mufuru import MuFuRU, MuFuRUCell
@@ -83,9 +83,19 @@ def test_operations_and_options_of_ones_own_stay() -> None:
     assert layer.weight_hh_l0.grad is None
 
 
+def test_what_is_frozen_stays_frozen() -> None:
+    layer = MuFuRU(3, 4).requires_grad_(False)
+    layer.bias_ih_l0.requires_grad_(True)
+    smaller = without_operations(layer, ["max"])
+    assert [name for name, parameter in smaller.named_parameters() if parameter.requires_grad] == ["bias_ih_l0"]
+
+
 def test_what_cannot_be_dropped() -> None:
     layer = MuFuRU(3, 4, ops=("keep", "replace"))
     with pytest.raises(ValueError, match=r"no operation 'maximum': expected one of keep, replace"):
         without_operations(layer, ["maximum"])
     with pytest.raises(ValueError, match="nothing is left of the operations keep, replace"):
         without_operations(layer, ["keep", "replace"])
+    nn.utils.parametrizations.weight_norm(layer, "weight_hh_l0")
+    with pytest.raises(ValueError, match="weight_hh_l0 is computed from other tensors"):
+        without_operations(layer, ["keep"])

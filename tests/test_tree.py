@@ -186,8 +186,12 @@ def test_an_operation_of_ones_own() -> None:
     def features(s: Tensor, v: Tensor) -> Tensor:
         return v.abs()
 
-    tree = TreeMuFuRU(N, M, ops=("keep", even, features))
-    assert tree.choices == ("keep_left", "keep_right", "even_left", "even_right", "features")
+    def far_out(s: Tensor, v: Tensor) -> Tensor:
+        return s.clamp(min=1.0) * v
+
+    tree = TreeMuFuRU(N, M, ops=("keep", even, features, far_out))
+    own = ("even_left", "even_right", "features", "far_out_left", "far_out_right")
+    assert tree.choices == ("keep_left", "keep_right", *own)
     assert torch.isfinite(tree(torch.randn(2, N), torch.tensor([[0, 1]]))).all()
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from mufuru import ops as operations
+
 if TYPE_CHECKING:
     from mufuru.layer import MuFuRU
 
@@ -31,6 +33,10 @@ def from_gru(cls: type[MuFuRU], gru: nn.GRU, added_bias: float, options: dict[st
     for name in ("keep", "replace"):
         if name not in layer.ops:
             raise ValueError(f"from_gru needs the operations keep and replace, got {layer.ops}")
+        if operations.get(name) not in layer.unit.ops:
+            raise ValueError(
+                f"from_gru needs the built-in {name}, got an operation of your own of that name: rename it"
+            )
     if not gru.bias and len(layer.ops) > 2:
         raise ValueError("from_gru can add operations only to a GRU with biases: their first weight is set by a bias")
     with torch.no_grad():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +105,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
         self._packed: Tensor | None = None
+        self._zeros = torch.zeros(self.out_features, dtype=torch.int64, device="cpu")
 
     @property
     def weight(self) -> Tensor:
@@ -121,13 +122,25 @@ class Int8Linear(nn.Module):
         return y.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     def _product(self, inputs: Tensor) -> Tensor:
-        if self._packed is None:
-            self._packed = torch.ops.onednn.qlinear_prepack(self.q, None)
-            self._zeros = torch.zeros(self.out_features, dtype=torch.int64)
+        packed = self._packed
+        if packed is None:
+            packed = self._packed = torch.ops.onednn.qlinear_prepack(self.q, None)
+        # oneDNN takes scales of single precision, whatever the model was converted to
+        scale = self.scale.float()
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
-            inputs, 1 / INPUT, ZERO, self._packed, self.scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            inputs, 1 / INPUT, ZERO, packed, scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
         return product
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        # other weights: they are packed anew at the next product
+        self._packed = None
+
+    def _apply(self, *args: Any, **options: Any) -> Self:
+        super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+        self._packed = None
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         # the packed weights are the processor's own: a copy makes them again
@@ -142,14 +155,21 @@ class Int8Embedding(nn.Module):
 
     q: Tensor
     scale: Tensor
+    _like: Tensor
 
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = embedding.num_embeddings, embedding.embedding_dim
-        self.dtype = embedding.weight.dtype
         q, scale = quantise(embedding.weight)
         self.register_buffer("q", q)
         self.register_buffer("scale", scale)
+        # nothing but a dtype, which `model.to(dtype)` changes too
+        self.register_buffer("_like", embedding.weight.detach().new_empty(0), persistent=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what comes out."""
+        return self._like.dtype
 
     @property
     def weight(self) -> Tensor:

@@ -94,7 +94,7 @@ class MuFuRU(Recurrent):
         )  # fmt: skip
         _check_arguments(num_layers, batch_first, dropout, checkpoint_every)
         self.num_layers, self.batch_first, self.dropout = num_layers, batch_first, float(dropout)
-        self.bidirectional, self.learn_initial_state = bidirectional, learn_initial_state
+        self.bidirectional, self.learn_initial_state = bool(bidirectional), bool(learn_initial_state)
         self.input_dropout, self.state_dropout, self.zoneout = input_dropout, state_dropout, zoneout
         self.weight_dropout, self.op_dropout = weight_dropout, op_dropout
         self.checkpoint_every = checkpoint_every

@@ -50,7 +50,8 @@ class Noise:
             return NO_MASKS
         zoneout = None
         if self.zoneout:
-            share = x.new_full((x.size(0), s0.size(1)), self.zoneout)
+            # a tensor, not a number: ONNX would have that in single precision
+            share = x.new_ones(x.size(0), s0.size(1)) * torch.tensor(self.zoneout, dtype=x.dtype, device="cpu")
             zoneout = torch.bernoulli(share) if training else share
         if not training:
             return Masks(zoneout=zoneout)

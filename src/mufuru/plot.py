@@ -103,7 +103,10 @@ def one(trace: Trace, values: Tensor, sequence: int) -> Tensor:
     layout = trace.sequences
     sequence = checked("sequence", sequence, layout.batch)
     rows = values if not layout.batched else values[sequence] if layout.batch_first else values[:, sequence]
-    return rows[: int(trace.lengths[sequence])].detach().cpu().double()
+    steps = int(trace.lengths[sequence])
+    if not steps:
+        raise ValueError(f"sequence {sequence} has no steps, so there is nothing to draw: choose another one")
+    return rows[:steps].detach().cpu().double()
 
 
 def checked(name: str, value: int, count: int) -> int:

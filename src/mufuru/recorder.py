@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from mufuru.sequences import Sequences, from_input
 from mufuru.trace import Trace
 
 
@@ -52,13 +53,19 @@ class Recorder:
             raise ValueError(
                 f"this recorder gathers {self._op_names}, the trace has {trace.op_names}: use a new recorder"
             )
-        self._op_names = trace.op_names
+        found = {divmod(index, trace.directions): part.p.detach() for index, part in enumerate(trace.parts)}
+        sizes = {key: p.size(-1) for key, p in found.items()}
+        gathered = {key: sums.weight.size(-1) for key, sums in self._sums.items()}
+        if gathered and sizes != gathered:
+            raise ValueError(
+                f"this recorder gathers units by (layer, direction) as {gathered}, the trace has {sizes}: "
+                "use a new recorder"
+            )
         rows = None if labels is None else self._label_rows(trace, labels)
-        for index, part in enumerate(trace.parts):
-            key = divmod(index, trace.directions)
-            if key not in self._sums:
-                self._sums[key] = _Sums(self.labels, *part.p.shape[1:])
-            self._sums[key].add(part.p.detach(), rows)
+        # from here on nothing is refused: what was has changed nothing
+        self._op_names = trace.op_names
+        for key, p in found.items():
+            self._sums.setdefault(key, _Sums(self.labels, *p.shape[1:])).add(p, rows)
 
     def use(self, layer: int = 0, direction: int = 0) -> Use:
         """The summary so far."""
@@ -69,18 +76,29 @@ class Recorder:
     def _label_rows(self, trace: Trace, labels: Tensor | PackedSequence) -> Tensor:
         if not self.labels:
             raise ValueError("labels were given: say how many classes there are with Recorder(labels=n)")
-        expected = trace.sequences.padded(trace.parts[0].p[:, 0, 0]).shape
-        if not isinstance(labels, PackedSequence) and labels.shape != expected:
+        p = trace.parts[0].p
+        expected = trace.sequences.padded(p[:, 0, 0]).shape
+        padded = _unpacked(labels, trace.sequences) if isinstance(labels, PackedSequence) else labels
+        if padded.shape != expected:
             raise ValueError(
                 "labels need one integer per step of the input: "
-                f"expected shape {list(expected)}, got {list(labels.shape)}"
+                f"expected shape {list(expected)}, got {list(padded.shape)}"
             )
-        rows = labels.data if isinstance(labels, PackedSequence) else trace.sequences.pack(labels)
-        if rows.shape != (trace.parts[0].p.size(0),):
-            raise ValueError(f"labels need one integer per step of the input, got {list(rows.shape)}")
+        rows = trace.sequences.pack(padded.to(p.device))
         if rows.numel() and int(rows.max()) >= self.labels:
             raise ValueError(f"labels should be below {self.labels}, got {int(rows.max())}")
-        return rows.to(trace.parts[0].p.device, torch.int64)
+        return rows.to(torch.int64)
+
+
+def _unpacked(labels: PackedSequence, like: Sequences) -> Tensor:
+    """Labels padded as the trace is: the two may have been packed in different orders."""
+    layout = from_input(labels, None, like.batch_first)
+    if layout.lengths().tolist() != like.lengths().tolist():
+        raise ValueError(
+            "packed labels need one integer per step of the input: "
+            f"expected sequences of lengths {like.lengths().tolist()}, got {layout.lengths().tolist()}"
+        )
+    return replace(layout, steps=like.steps, batched=like.batched).padded(labels.data)
 
 
 class _Sums:

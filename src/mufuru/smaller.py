@@ -30,13 +30,17 @@ def without_operations(layer: Layer, names: Sequence[str]) -> Layer:
         raise ValueError(f"nothing is left of the operations {', '.join(layer.ops)}: keep at least one")
     changes = {"ops": tuple(layer.unit.ops[place] for place in kept), "kernel": layer.kernel}
     options = {**layer._options(), "op_bias": _kept_biases(layer, kept)}
-    smaller = layer._from_options(options, {}, layer._first_weight.dtype, changes)
-    smaller.load_state_dict(kept_weights(layer, kept), assign=True)
+    weights = kept_weights(layer, kept)
+    smaller = layer._from_options(options, weights, layer._first_weight.dtype, changes)
+    smaller.load_state_dict(weights, assign=True)
+    for name, parameter in smaller.named_parameters():
+        parameter.requires_grad_(layer.get_parameter(name).requires_grad)
     return smaller.train(layer.training)
 
 
 def kept_weights(layer: Recurrent, kept: Sequence[int]) -> dict[str, Tensor]:
     """The layer's parameters with the rows of some operations only, by their places."""
+    layer._check_savable()
     found: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in layer.state_dict().items()}
     for unit, suffix, _ in layer._units:
         for stem in unit.shapes():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +98,10 @@ class Observable(nn.Module):
         super().__init__()
         self._traces: list[Trace] | None = None
         self._allowed: tuple[bool, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy made inside `tracing` or `intervene` outlives it: nobody would ever set it free
+        return {**self.__dict__, "_traces": None, "_allowed": None}
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -181,7 +181,9 @@ def _choices(ops: Sequence[Op]) -> list[tuple[Op, int | None]]:
 
 def _reads_state(op: Op) -> bool:
     """Whether any of some states makes a difference, given the same features."""
-    values: Any = torch.linspace(-0.9, 0.9, 7, device="cpu")
+    v: Any = torch.linspace(-0.9, 0.9, 7, device="cpu")
+    # features lie within (-1, 1), states need not: some operations differ only far out
+    s = torch.cat((v, v.new_tensor([-10, -1.5, -1, 1, 1.5, 10])))
     with torch.no_grad():
-        found = op(values.repeat(7, 1), values.unsqueeze(1).repeat(1, 7))
+        found = op(s.repeat(len(v), 1), v.unsqueeze(1).repeat(1, len(s)))
     return not bool((found == found[:, :1]).all())

@@ -13,7 +13,7 @@ from report_records import experiment, made, part
 
 from mufuru.experiments.report import logic, runs
 from mufuru.experiments.report.experiment import pictures
-from mufuru.experiments.report.figures import accuracy, curves, style
+from mufuru.experiments.report.figures import accuracy, curves, sentence, style
 from mufuru.experiments.report.page import Picture
 
 LABELS = {
@@ -42,6 +42,12 @@ def test_svg_holds_its_labels_as_text(picture: Picture) -> None:
     assert LABELS[picture.name] <= texts(picture.svg)
     # an embedded image would blur, and the page's policy forbids it
     assert b"<image" not in picture.svg
+
+
+def test_dollars_are_written_as_they_are() -> None:
+    steps = [{"token": token, "weights": {"keep": 0.5}, "probability": 0.75} for token in ("$5", "or $6")]
+    figure = sentence.draw(steps, ["keep"], "$a$")
+    assert {"$5", "or $6", "probability of $a$"} <= texts(style.svg(figure))
 
 
 def test_png_is_a_picture() -> None:

@@ -14,8 +14,9 @@ from torch.nn.utils.rnn import pack_sequence
 
 import mufuru
 from mufuru.experiments.draws import Draws
-from mufuru.experiments.explorer import ExploredRun, explored, limits, shipped
+from mufuru.experiments.explorer import ExploredRun, explored, inside, limits, shipped
 from mufuru.experiments.explorer.formulas import plain
+from mufuru.experiments.explorer.kinds.logic import without_beginning
 from mufuru.experiments.explorer.limits import Refused
 from mufuru.experiments.tasks.logic.formulae import parse
 from mufuru.experiments.tasks.logic.sampling import Wanted, sample_unique
@@ -148,6 +149,14 @@ def test_contributions_add_up_to_the_new_state(unit: int, zoneout: float) -> Non
     assert bool(parts["rest"].any()) == (zoneout > 0)
 
 
+def test_rounding_of_large_states_is_no_rest() -> None:
+    layer = mufuru.MuFuRU(3, 20)
+    # choices that do not see the states: large ones would leave one operation alone, and nothing to round
+    nn.init.zeros_(layer.weight_hh_l0)
+    trace = layer.trace(torch.randn(9, 1, 3), 1e4 * torch.randn(1, 1, 20))
+    assert not any(any(inside.of_unit(trace, 0, 0, unit)["rest"]) for unit in range(20))
+
+
 def test_a_gru_predicts_what_it_did_as_a_gru() -> None:
     task = classify_data.task("gru", pooling="mean")
     model: Any = task.build().eval()
@@ -200,6 +209,13 @@ def test_a_gate_that_is_being_typed_is_not_a_mistake(text: str) -> None:
     answer = shipped_runs()[0].answer(view(text))
     assert answer["tokens"] == text.split()[:-1]
     assert "not finished" in answer["notes"][0]
+
+
+def test_a_long_word_is_looked_at_once() -> None:
+    # from each of its letters it would take minutes
+    text = 200_000 * "a" + "!"
+    assert without_beginning(text) == text
+    assert without_beginning("1 0 AND 1_/the") == "1 0 AND 1_/"
 
 
 def test_words_that_a_classifier_does_not_know_are_told() -> None:

@@ -101,6 +101,13 @@ def test_what_is_typed_is_never_read_as_html(visit: Callable[..., Visit]) -> Non
     assert "<img" in panel(page, "words").inner_text()
 
 
+def test_words_that_are_members_of_every_object_are_words(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="words", text="the constructor toString cat", token="2", forbid="max")
+    wait_for_tokens(page, 5)
+    page.wait_for_selector("h3:has-text('Next after “constructor”')")
+    assert "“toString” came, with" in panel(page, "words").inner_text()
+
+
 def test_clicks_choose_token_and_unit_and_the_sum_is_exact(visit: Callable[..., Visit]) -> None:
     page = visit().open(run="mufuru-8", text=FORMULA)
     body = panel(page, "mufuru-8").locator(".figure > svg")

@@ -82,7 +82,10 @@ def _free_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         return {name: _for_each(value, _every_size) for name, value in given.items()}
     time, batch = Dim("time"), Dim("batch")
     first = (batch, time) if model.batch_first else (time, batch)
-    known = {"input": dict(enumerate(first)), "hx": {1: batch}, "lengths": {0: batch}}
+    known: dict[str, Any] = {"input": dict(enumerate(first)), "hx": {1: batch}, "lengths": {0: batch}}
+    if isinstance(given["input"], Tensor) and given["input"].dim() == 2:
+        # one sequence has no batch
+        known = {"input": {0: time}, "hx": {}, "lengths": {}}
     return {name: _for_each(value, _constantly(known[name])) for name, value in given.items()}
 
 

@@ -55,6 +55,9 @@ class PretrainedLayer(Pretrained):
         for name in ("bidirectional", "learn_initial_state"):
             if not isinstance(options.get(name, False), bool):
                 raise TypeError(f"{name} should be true or false, got {options[name]!r}")
+        layers = {**options, **changes}.get("num_layers", 1)
+        if isinstance(layers, int) and layers > len(tensors):
+            raise ValueError(f"num_layers is {layers}, expected at most one for each of the {len(tensors)} tensors")
         # without memory: whether the tensors fit is seen before anything is made of a damaged size
         make: Callable[..., Self] = cls
         return make(**{**options, **changes}, device="meta", dtype=dtype)

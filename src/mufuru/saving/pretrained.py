@@ -77,7 +77,12 @@ class Pretrained(nn.Module):
             hub_options: dict[str, Any] = {"revision": revision, "token": token, "cache_dir": cache_dir}
             hub_options |= {"force_download": force_download, "local_files_only": local_files_only}
             folder = _downloaded(str(pretrained_model_name_or_path), hub_options)
-        return cls._read(folder, options)
+        try:
+            return cls._read(folder, options)
+        except RecursionError:
+            raise PretrainedError(
+                f"{folder / CONFIG} is nested too deeply to be a model's: get the file again"
+            ) from None
 
     def push_to_hub(self, repo_id: str, *, card: str | None = None, int8: bool = False, **hub_options: Any) -> str:
         """Save to a repository on the Hub, made if it is not there; returned is the commit's address.
@@ -132,16 +137,17 @@ class Pretrained(nn.Module):
         config = files.read_config(folder)
         _check_config(cls, folder / CONFIG, config)
         tensors, data = files.read_weights(folder)
+        # before anything is made of what they say
+        files.verify(folder, config, data)
         try:
             require_operations(config["custom_operations"])
             dtype = DTYPES[config["dtype"]]
             tensors = unpack(tensors, dtype) if config["storage"] == "int8" else tensors
             model = cls._from_options(config["options"], tensors, dtype, changes)
-        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
             # a size that no machine has is torch's RuntimeError
             raise PretrainedError(f"{folder / CONFIG}: {' '.join(str(error).split())}") from None
         fill(model, tensors, folder / WEIGHTS)
-        files.verify(folder, config, data)
         return model.eval()
 
 
@@ -189,7 +195,8 @@ def _check_config(cls: type[Pretrained], path: Path, config: dict[str, Any]) -> 
         )
     if config["model"] != cls._model_name():
         raise PretrainedError(f"{path} is of a {config['model']}, got {cls.__name__}.from_pretrained: use that class's")
-    if config["dtype"] not in DTYPES:
+    # what JSON holds may be a list, which no dictionary can be asked for
+    if config["dtype"] not in list(DTYPES):
         raise PretrainedError(f"{path}: dtype should be one of {', '.join(DTYPES)}, got {config['dtype']!r}")
     if config["storage"] not in STORAGES:
         raise PretrainedError(f"{path}: storage should be one of {', '.join(STORAGES)}, got {config['storage']!r}")
@@ -216,7 +223,7 @@ def _downloaded(name: str, options: dict[str, Any]) -> Path:
         ) from None
     except errors.EntryNotFoundError as error:
         raise PretrainedError(f"{name} has no {CONFIG} or no {WEIGHTS}: {error}") from None
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         # the mixin reads the file before we do
         raise PretrainedError(f"{CONFIG} of {name} is damaged ({error})") from None
     return folder

@@ -12,7 +12,7 @@ from mufuru import Trace
 SCALE = 1e-4
 """States go out as whole numbers of this size: they are many, and whole numbers are written several times as fast."""
 NOTHING = 1e-5
-"""A remainder below this is rounding in single precision."""
+"""A remainder below this is rounding in single precision, for states up to 1; it grows with them."""
 
 
 def in_units(states: Tensor) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, An
     after = trace.outputs(layer, direction)[:, 0, unit]
     parts = {"before": s, "features": v, "weights": p, "values": values, "contributions": p * values, "after": after}
     rest = after - parts["contributions"].sum(-1)
-    parts["rest"] = torch.where(rest.abs() < NOTHING, 0.0, rest)
+    parts["rest"] = torch.where(rest.abs() < NOTHING * after.abs().clamp(min=1), 0.0, rest)
     return {"index": unit} | {name: rounded(values, 7) for name, values in parts.items()}
 
 

@@ -58,9 +58,10 @@ def unfinished(text: str) -> tuple[int, ...]:
 
 def without_beginning(text: str) -> str:
     """The text without its last word, if that may become the name of a gate."""
-    last = re.search(r"[^\W\d_][\w/]*$", text)
-    typing = last is not None and any(name.lower().startswith(last[0].lower()) for name in TOKENS)
-    return text[: last.start()] if last is not None and typing else text
+    # begun only where a word does: from each of its letters, a long word would take the square of its length
+    last = re.search(r"(?<![\w/])[\d_/]*([^\W\d_][\w/]*)$", text)
+    typing = last is not None and any(name.lower().startswith(last[1].lower()) for name in TOKENS)
+    return text[: last.start(1)] if last is not None and typing else text
 
 
 def truth(tokens: tuple[int, ...]) -> str | None:

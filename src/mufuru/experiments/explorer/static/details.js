@@ -34,13 +34,13 @@ function row(name, weight, value, contribution, widest) {
 /** The likeliest labels or words after the token. */
 export function distribution(answer, info, token, baseline) {
   const { top, truth, came } = answer.predictions[token];
-  const before = baseline ? Object.fromEntries(baseline.predictions[token].top) : null;
+  const before = baseline ? new Map(baseline.predictions[token].top) : null;
   // of many words even the likeliest is seldom likely
   const most = info.kind === "lm" ? top[0][1] || 1 : 1;
   const rows = top.map(([label, p]) => {
     const share = html("i", {});
     share.style.width = `${(100 * p) / most}%`;
-    const was = before && (label in before ? `was ${percent(before[label])}` : "was rarer");
+    const was = before && (before.has(label) ? `was ${percent(before.get(label))}` : "was rarer");
     const mark = truth === label ? html("em", {}, " truth") : null;
     return html("li", {},
       html("span", { class: "name" }, visible(label, 24), mark), html("span", { class: "share" }, share),

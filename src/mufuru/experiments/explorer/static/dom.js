@@ -35,9 +35,12 @@ export function percent(p) {
   return `${(100 * p).toFixed(1)} %`;
 }
 
+// a map, not an object: that would also find "constructor" and the like
+const MARKS = new Map([[" ", "␣"], ["\n", "⏎"], ["\t", "⇥"], ["", "∅"]]);
+
 /** A token as people can see it. */
 export function visible(token, most = 14) {
-  const shown = { " ": "␣", "\n": "⏎", "\t": "⇥", "": "∅" }[token] ?? token;
+  const shown = MARKS.get(token) ?? token;
   const letters = [...shown];
   return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : shown;
 }

@@ -22,11 +22,16 @@ def draw(steps: Sequence[dict[str, Any]], ops: Sequence[str], label: str) -> Fig
         values = [[step["weights"][op] for op in ops] for step in steps]
         style.heat(left, values, 0, math.ceil(10 * max(map(max, values))) / 10)
         left.set_xticks(range(len(ops)), ops)
-        left.set_yticks(range(len(steps)), [step["token"].replace("$", r"\$") for step in steps])
+        left.set_yticks(range(len(steps)), [_literal(step["token"]) for step in steps])
         left.set_title("weight of each operation")
-        right.set_title(f"probability of {label}")
+        right.set_title(f"probability of {_literal(label)}")
         _belief(right, [step["probability"] for step in steps])
         return figure
+
+
+def _literal(text: str) -> str:
+    """A dollar would begin mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _belief(axes: Axes, probabilities: list[float]) -> None:
