@@ -106,7 +106,10 @@ def test_weights_without_a_vocabulary(runs: Path, tmp_path: Path) -> None:
     language_model.save_pretrained(tmp_path / "lm")
     formulae: Any = load_model(runs / "logic")
     formulae.save_pretrained(tmp_path / "logic")
-    shutil.copy(tmp_path / "logic" / "model.safetensors", tmp_path / "lm")
+    path = tmp_path / "lm" / "config.json"
+    weights = shutil.copy(tmp_path / "logic" / "model.safetensors", tmp_path / "lm")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "sha256": checksum(config, Path(weights).read_bytes())}), encoding="utf-8")
     with pytest.raises(PretrainedError, match=r"the weights lack 'carried.content', which says what"):
         LanguageModel.from_pretrained(tmp_path / "lm")
     with pytest.raises(PretrainedError, match="has the settings it was trained with, got dropout"):
