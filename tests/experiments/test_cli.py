@@ -58,6 +58,7 @@ MISTAKES = {
     "reproduce logic --sizes big": "--sizes cannot be ['big']",
     "reproduce logic --seeds 0": "seeds should be at least 1, got 0",
     "reproduce logic --jobs 0": "--jobs should be at least 1, got 0",
+    "evaluate run --no-json": "unknown option --no-json. Did you mean --json?",
     "doctor --jsn": "unknown option --jsn. Did you mean --json?",
 }
 

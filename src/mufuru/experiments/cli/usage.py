@@ -77,12 +77,14 @@ def check_options(kind: type[Any], arguments: list[str], prog: str) -> None:
 def options(kind: type[Any]) -> list[str]:
     """All options that tyro makes of a dataclass and those inside it."""
     found: list[str] = []
+    annotated = typing.get_type_hints(kind, include_extras=True)
     for name, hint in typing.get_type_hints(kind).items():
         if dataclasses.is_dataclass(hint):
             found += options(typing.cast("type[Any]", hint))
         else:
             flag = name.replace("_", "-")
-            found += [f"--{flag}", f"--no-{flag}"] if hint is bool else [f"--{flag}"]
+            # those that are annotated have no opposite
+            found += [f"--{flag}", f"--no-{flag}"] if annotated[name] is bool else [f"--{flag}"]
     return found
 
 
