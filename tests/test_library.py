@@ -1,15 +1,13 @@
-"""Finding, building, caching and loading the native library, and every way in which that can go wrong."""
+"""Finding, caching and loading the native library, and every way in which that can go wrong."""
 
 from __future__ import annotations
 
 import fcntl
 import grp
 import os
-import platform
 import pwd
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -19,95 +17,34 @@ from typing import Any
 
 import pytest
 import torch
+from libraries import (
+    EXPORT,
+    TOY,
+    assert_unavailable,
+    assert_works,
+    cached_file,
+    damage,
+    fake_compiler,
+    find,
+    needs_compiler,
+    stand_alone,
+    write_sources,
+)
 
 from mufuru.kernels import build, library
 from mufuru.kernels.library import Found, MuFuRUKernelWarning
 
-EXPORT = 'extern "C" __attribute__((visibility("default")))'
-TOY = {
-    "toy.h": "int answer();\n",
-    "answer.cpp": '#include "toy.h"\nint answer() { return 42; }\n',
-    "toy.cpp": f'#include "toy.h"\n{EXPORT} int mufuru_abi() {{ return {library.ABI}; }}\n'
-    f"{EXPORT} int toy_answer() {{ return answer(); }}\n",
-}
-REAL = next((path for path in ("/usr/bin/c++", "/usr/bin/g++", "/usr/bin/clang++") if os.path.exists(path)), None)
-pytestmark = pytest.mark.skipif(REAL is None, reason="needs a C++ compiler in /usr/bin")
+pytestmark = needs_compiler
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of the user's, nothing found yet, and temporary files where a test can see them."""
-    for name in ("MUFURU_BUILD", "MUFURU_CACHE", "CXX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(library, "_found", None)
-    monkeypatch.setattr(library, "_warned", False)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    stand_alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     return write_sources(tmp_path / "csrc", TOY)
-
-
-def write_sources(folder: Path, files: dict[str, str]) -> Path:
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return folder
-
-
-def find(tmp_path: Path, sources: Path, cache: Path | None = None) -> Found:
-    return library.find(tmp_path / "no package", sources, cache or tmp_path / "cache")
-
-
-def fake_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
-    """A compiler that does as `script` says, then as the real one; every use but --version is a line in the result."""
-    log, program = tmp_path / "uses", tmp_path / "fake-c++"
-    lines = [
-        "#!/bin/sh",
-        f'[ "$1" = --version ] && echo >> "{log}.version" && exec {REAL} --version',
-        f'echo "$@" >> "{log}"',
-        script,
-        f'exec {REAL} "$@"',
-    ]
-    program.write_text("\n".join(lines))
-    program.chmod(0o755)
-    monkeypatch.setenv("CXX", str(program))
-    log.touch()
-    return log
-
-
-def assert_works(found: Found, state: str, says: str = "") -> None:
-    assert found.status.state == state, found.status
-    assert found.library is not None
-    assert found.library.toy_answer() == 42
-    assert says in found.status.reason
-    assert bool(says) == bool(found.status.reason)
-
-
-def assert_unavailable(found: Found, says: str) -> None:
-    assert found.library is None
-    assert found.status.state == "unavailable"
-    assert found.status.path is None
-    assert says in found.status.reason
-
-
-def assert_nothing_left(tmp_path: Path) -> None:
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
-
-
-def cached_file(tmp_path: Path) -> Path:
-    (path,) = (tmp_path / "cache" / "kernels").glob("*.so")
-    return path
-
-
-def damage(path: Path, content: bytes) -> None:
-    """Change a file without touching the one that this process has mapped under the same name."""
-    copy = path.with_suffix(".copy")
-    copy.write_bytes(content)
-    copy.replace(path)
 
 
 def test_built_once_then_from_the_cache(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,93 +244,6 @@ def test_new_folders_and_files_are_for_the_user_alone(tmp_path: Path, sources: P
         assert path.suffix == ".lock" or path.stat().st_mode & 0o077 == 0
 
 
-def test_no_compiler(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert_unavailable(find(tmp_path, sources), "no C++ compiler found: install one")
-
-
-@pytest.mark.parametrize("cxx", ["/no/such/c++", "c++ 'unclosed", "{folder}/text"])
-def test_wrong_cxx(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, cxx: str) -> None:
-    (tmp_path / "text").write_bytes(b"\x00not a program")
-    (tmp_path / "text").chmod(0o755)
-    monkeypatch.setenv("CXX", cxx.format(folder=tmp_path))
-    found = find(tmp_path, sources)
-    assert_unavailable(found, cxx.format(folder=tmp_path))
-    assert "set" in found.status.reason
-
-
-def test_cxx_with_arguments(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", f"{REAL} -DEXTRA")
-    found = find(tmp_path, sources)
-    assert_works(found, "built")
-    assert found.status.compiler == f"{REAL} -DEXTRA"
-
-
-def test_compiler_that_fails(tmp_path: Path, sources: Path) -> None:
-    (sources / "toy.cpp").write_text("int broken( { return; }\n")
-    found = find(tmp_path, sources)
-    assert_unavailable(found, "failed with exit code 1")
-    assert "toy.cpp:1" in found.status.reason
-    assert_nothing_left(tmp_path)
-
-
-@pytest.mark.parametrize("point", ["at one of the files", "at the link", "without a file"])
-def test_compiler_that_fails_half_way(
-    tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    scripts = {
-        "at one of the files": ('case "$*" in *toy.cpp*) echo out of memory; exit 9;; esac', "out of memory"),
-        "at the link": ('case "$*" in *-shared*) echo half > "$3"; echo disk full >&2; exit 9;; esac', "disk full"),
-        "without a file": ('case "$*" in *-shared*) exit 0;; esac', "wrote no file"),
-    }
-    script, says = scripts[point]
-    fake_compiler(monkeypatch, tmp_path, script)
-    assert_unavailable(find(tmp_path, sources), says)
-    assert_nothing_left(tmp_path)
-
-
-def test_long_complaints_are_cut_to_their_end(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_compiler(monkeypatch, tmp_path, "seq 100; exit 1")
-    reason = find(tmp_path, sources).status.reason
-    assert reason.splitlines()[1:] == [str(line) for line in range(86, 101)]
-
-
-def test_link_without_a_static_standard_library(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_compiler(monkeypatch, tmp_path, 'case "$*" in *-static-libstdc++*) exit 1;; esac')
-    assert_works(find(tmp_path, sources), "built")
-
-
-def test_compiler_that_hangs(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_compiler(monkeypatch, tmp_path, f"sleep 60 & echo $! >> '{tmp_path}/sleepers'; wait")
-    monkeypatch.setattr(build, "TIMEOUT", 0.5)
-    assert_unavailable(find(tmp_path, sources), "did not finish in 0 s")
-    assert_nothing_left(tmp_path)
-    for pid in (tmp_path / "sleepers").read_text().split():
-        assert_ended(int(pid))
-
-
-def assert_ended(pid: int) -> None:
-    """The process is gone, or a zombie that nobody has collected; a signal takes a moment to arrive."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return
-        except OSError:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"process {pid} still runs")
-
-
-def test_interrupted_build_leaves_nothing(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # by the last of them, and not before Python knows of it
-    fake_compiler(monkeypatch, tmp_path, 'case "$*" in *toy.cpp*) sleep 0.3; kill -INT $PPID;; esac; sleep 60')
-    with pytest.raises(KeyboardInterrupt):
-        find(tmp_path, sources)
-    assert_nothing_left(tmp_path)
-    monkeypatch.delenv("CXX")
-    assert_works(find(tmp_path, sources), "built")
-
-
 def test_left_over_of_a_killed_process_is_removed(tmp_path: Path, sources: Path) -> None:
     find(tmp_path, sources)
     path = cached_file(tmp_path)
@@ -512,31 +362,6 @@ def test_child_is_not_stuck_behind_a_lock_of_its_parent() -> None:
         if child == 0:
             os._exit(0 if library._guard.acquire(blocking=False) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "AMD64", "arm64"])
-def test_flags_by_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
-    folder = write_sources(tmp_path / "many", dict.fromkeys(["plain.cpp", "avx2.cpp", "avx512.cpp", "vec.h"], ""))
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    flags = build.flags_of(folder)
-    if machine == "arm64":
-        assert list(flags) == ["plain.cpp"]
-        assert "-DMUFURU_PORTABLE_ONLY" in flags["plain.cpp"]
-        return
-    assert list(flags) == ["avx2.cpp", "avx512.cpp", "plain.cpp"]
-    assert {"-mavx2", "-mfma"} <= set(flags["avx2.cpp"])
-    assert {"-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"} <= set(flags["avx512.cpp"])
-    assert not any(flag.startswith("-m") for flag in flags["plain.cpp"])
-
-
-@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="instruction sets of x86-64")
-def test_each_file_is_compiled_for_its_instruction_set(tmp_path: Path) -> None:
-    files = TOY | {
-        "avx2.cpp": "#if !defined(__AVX2__) || defined(__AVX512F__)\n#error\n#endif\n",
-        "avx512.cpp": "#ifndef __AVX512BW__\n#error\n#endif\n",
-        "portable.cpp": "#ifdef __AVX__\n#error\n#endif\n",
-    }
-    assert_works(find(tmp_path, write_sources(tmp_path / "many", files)), "built")
 
 
 @pytest.mark.parametrize(

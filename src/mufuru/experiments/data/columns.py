@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,10 @@ class Columns:
 def choose(table: Table, text: str | None, label: str | None, split: str | None) -> Columns:
     """The columns that are named, or meant by their places, and guesses for the others."""
     text, label, split = (None if name is None else table.name(name) for name in (text, label, split))
-    for one, other, column in (("text", "label", label), ("text", "split", split)):
-        if text is not None and text == column:
-            raise DataError(f"{table.path}: the column {text!r} cannot be both {one} and {other}: name another one")
-    if label is not None and label == split:
-        raise DataError(f"{table.path}: the column {label!r} cannot be both label and split: name another one")
+    named = {"text": text, "label": label, "split": split}
+    for (one, column), (other, same) in combinations(named.items(), 2):
+        if column is not None and column == same:
+            raise DataError(f"{table.path}: the column {column!r} cannot be both {one} and {other}: name another one")
     guessed = [what for what, name in (("text", text), ("label", label)) if name is None]
     if split is None and (split := _known(table.columns, SPLIT, (text, label))) is not None:
         # another thing may be called so: it is taken for what it says only if it says so everywhere
