@@ -131,20 +131,22 @@ class TreeMuFuRU(PretrainedLayer):
         return f"{self.input_size}, {self.hidden_size}, ops={self.ops}"
 
     def forward(self, input: Tensor, children: Tensor | Levels) -> Tensor:
-        return bottom_up(self.leaf(input), self._levels(input, children), lambda pairs: self._compose(pairs)[0])
+        weights = self._weights()
+        levels = self._levels(input, children)
+        return bottom_up(self.leaf(input), levels, lambda pairs: self._compose(pairs, weights)[0])
 
     def trace(self, input: Tensor, children: Tensor | Levels) -> TreeTrace:
         """The states, and the weights of all choices."""
-        levels, weights = self._levels(input, children), []
+        levels, weights, chosen = self._levels(input, children), self._weights(), []
 
         def compose(pairs: Tensor) -> Tensor:
-            states, p = self._compose(pairs)
-            weights.append(p)
+            states, p = self._compose(pairs, weights)
+            chosen.append(p)
             return states
 
         states = bottom_up(self.leaf(input), levels, compose)
         nothing = states.new_zeros(0, len(self._choices), self.hidden_size)
-        found = torch.cat((nothing, *weights))
+        found = torch.cat((nothing, *chosen))
         return TreeTrace(states, found.index_select(0, levels.places[levels.leaves :] - levels.leaves))
 
     def leaf(self, input: Tensor) -> Tensor:
@@ -155,16 +157,22 @@ class TreeMuFuRU(PretrainedLayer):
 
     def compose(self, left: Tensor, right: Tensor) -> Tensor:
         """(nodes, hidden): the states of nodes from those of their children."""
-        return self._compose(torch.stack((left, right), 1))[0]
+        return self._compose(torch.stack((left, right), 1), self._weights())[0]
 
-    def _compose(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    def _weights(self) -> tuple[Tensor, ...]:
+        """Weight and bias of v, then of gates and choices: cut once, not at every height, or so would the gradients."""
+        M = self.hidden_size
+        return self.weight[:M], self.bias[:M], self.weight[M:], self.bias[M:]
+
+    def _compose(self, pairs: Tensor, weights: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """From (nodes, 2, hidden) the new states and the weights of the choices, (nodes, choices, hidden)."""
-        M, both = self.hidden_size, pairs.flatten(1)
-        gates, logits = linear(both, self.weight[M:], self.bias[M:]).tensor_split((2 * M,), 1)
-        v = torch.tanh(linear(torch.sigmoid(gates) * both, self.weight[:M], self.bias[:M]))
+        M, both, children = self.hidden_size, pairs.flatten(1), pairs.unbind(1)
+        weight_v, bias_v, weight_rest, bias_rest = weights
+        gates, logits = linear(both, weight_rest, bias_rest).tensor_split((2 * M,), 1)
+        v = torch.tanh(linear(torch.sigmoid(gates) * both, weight_v, bias_v))
         p = logits.unflatten(1, (len(self._choices), M)).softmax(1)
         # what does not read the state may be given either child
-        composed = torch.stack([op(pairs[:, side or 0], v) for op, side in self._choices], 1)
+        composed = torch.stack([op(children[side or 0], v) for op, side in self._choices], 1)
         return (p * composed).sum(1), p
 
     def _levels(self, input: Tensor, children: Tensor | Levels) -> Levels:
