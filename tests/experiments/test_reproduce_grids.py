@@ -41,7 +41,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 def test_the_runs_of_the_language_models() -> None:
     assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 8, "best": 4}
-    assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 5}
+    assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(short=True)) == {"short": 2}
 
@@ -78,6 +78,7 @@ def test_names_of_language_models_say_what_differs() -> None:
     assert changed(found["paper/lstm/seed-0"], paper) == {"cell.cell": "lstm"}
     assert changed(found["lean/mufuru-controller50/seed-0"], paper) == {"cell.controller_size": 50}
     assert changed(found["keep/mufuru-keep3/seed-0"], paper) == {"cell.keep_bias": 3.0}
+    assert changed(found["keep/gru-keep1/seed-0"], paper) == {"cell.cell": "gru", "cell.keep_bias": 1.0}
     assert changed(found["best/gru/seed-0"], best) == {"cell.cell": "gru"}
     assert changed(found["best/mufuru-controller50/seed-0"], best) == {"cell.controller_size": 50}
 

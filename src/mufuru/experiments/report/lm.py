@@ -66,13 +66,12 @@ def lean(records: Runs) -> list[Block]:
 
 
 def keep(records: Runs) -> list[Block]:
-    """Another first logit of keep."""
-    started = {f"MuFuRU (keep at {value:g})": runs.where(of(records, "keep"), cell__keep_bias=value)
-               for value in runs.values(of(records, "keep"), "cell.keep_bias")}  # fmt: skip
-    found: dict[str, Runs] = dict(lines(records, "paper"))
-    return _beside_paper(
-        {name: some for name, some in (*found.items(), *started.items()) if "LSTM" not in name}, "keep"
-    )
+    """Other first biases of what keeps the state."""
+    found: dict[str, Runs] = {name: some for name, some in lines(records, "paper").items() if name != "LSTM"}
+    for name, some in lines(records, "keep").items():
+        for value in runs.values(some, "cell.keep_bias"):
+            found[f"{name} (keep at {value:g})"] = runs.where(some, cell__keep_bias=value)
+    return _beside_paper(found, "keep")
 
 
 def _beside_paper(found: Lines, part: str) -> list[Block]:

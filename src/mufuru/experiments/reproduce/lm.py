@@ -18,9 +18,9 @@ from mufuru.experiments.tasks.lm import PRESETS, LMConfig
 CELLS: tuple[CellName, ...] = ("gru", "mufuru", "lstm")
 CONTROLLER = 50
 """Units of the lean unit's recurrent controller: with 200 units it has a GRU's arithmetic."""
-KEEP = 3.0
-"""Start of keep's logit in the part keep; the layer's own is 2."""
-SEEDS = {"paper": 3, "lean": 3, "keep": 3, "choices": 1, "best": 1}
+KEEPS: tuple[tuple[CellName, float], ...] = (("mufuru", 0.0), ("mufuru", 3.0), ("gru", 1.0))
+"""Starts of what keeps the state in the part keep. MuFuRU's own is 2, the GRU's 0: each then keeps about half of it."""
+SEEDS = {"paper": 3, "lean": 3, "keep": 1, "choices": 1, "best": 1}
 """Runs of each setting, by part."""
 EPOCH_SECONDS = 300.0
 """About what one core takes to read the Penn Treebank once with 200 units; most of it is the softmax."""
@@ -37,13 +37,13 @@ class LMGrid:
     """The runs of the language-model experiment on the Penn Treebank."""
 
     part: Part | Literal["all"] = "all"
-    """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: MuFuRU with
-    another start of keep. choices: what the paper does not say, for the GRU, one change at a time. best: the same units
-    well regularised."""
+    """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: other starts
+    of what keeps the state. choices: what the paper does not say, for the GRU, one change at a time. best: the same
+    units well regularised."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper and best."""
     seeds: int | None = None
-    """Runs of each setting; None for as many as a part has: 3 of paper, lean and keep, 1 of choices and best."""
+    """Runs of each setting; None for as many as a part has: 3 of paper and lean, 1 of keep, choices and best."""
     short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
 
@@ -73,7 +73,8 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
     for cell in cells:
         yield "paper", cell, for_cell(paper, cell)
     yield "lean", lean, for_cell(paper, "mufuru", controller_size=CONTROLLER)
-    yield "keep", f"mufuru-keep{KEEP:g}", for_cell(paper, "mufuru", keep_bias=KEEP)
+    for cell, value in KEEPS:
+        yield "keep", f"{cell}-keep{value:g}", for_cell(paper, cell, keep_bias=value)
     for what, config in choices(for_cell(paper, "gru")):
         yield "choices", f"gru-{what}", config
     for cell in cells:
