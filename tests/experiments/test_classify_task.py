@@ -179,6 +179,25 @@ def test_the_treebank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: 
     assert len(once.labelled.train) == {2: 4, 5: 9}[classes]
 
 
+def test_graded_labels_by_hand() -> None:
+    """The loss against shares, and as much right as the share of what is said; a certain share is a label."""
+    certain = labelled()
+    shares = nn.functional.one_hot(certain.train.targets, 2).float()
+    found, model = [], task().build().eval()
+    for targets in (certain.train.targets, shares, shares * 0.8 + 0.1):
+        made = ClassifyTask(config(), replace(certain, train=replace(certain.train, targets=targets)))
+        batch = made.batches("train")[0]
+        step = made.step(model, batch, None)
+        found.append((step.loss, float(step.sums["right"])))
+        logits = model(batch.inputs)
+    assert torch.allclose(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+    assert torch.allclose(found[2][0], -(batch.targets * logits.log_softmax(1)).sum())
+    assert found[2][1] == pytest.approx(0.8 * found[0][1] + 0.1 * len(batch.targets))
+    assert set(evaluate(made, model, "train")) == {"loss", "accuracy"}
+    assert "macro_f1" in evaluate(made, model, "valid")
+
+
 def test_the_fingerprint_is_of_the_data() -> None:
     data = labelled()
     one, same = (ClassifyTask(config(seed=seed), data).fingerprint for seed in (1, 2))
@@ -244,6 +263,8 @@ def test_the_paper() -> None:
         ({"held_out": (0.5, 0.5)}, "two shares above 0 and below 1 together"),
         ({"data": "a.csv", "classes": 5}, "classes is for the Sentiment Treebank: leave it or --data out"),
         ({"data": "a.csv", "phrases": False}, "phrases is for the Sentiment Treebank"),
+        ({"classes": 5, "graded": True}, "graded is for 2 classes, got 5"),
+        ({"data": "a.csv", "graded": True}, "graded is for the Sentiment Treebank"),
         ({"text_column": "text"}, "text_column is for a file of your own: name the file with --data"),
         ({"classes": 3}, "classes should be 2 or 5, got 3"),
     ],

@@ -385,6 +385,13 @@ def test_impossible_data() -> None:
         Labelled("text", ("a",), text, text, text, "mine")
     with pytest.raises(DataError, match="targets should be from 0 to 1, got 2 to 2"):
         Labelled("text", ("a", "b"), text, text, examples([2], tokens=[["a"]]), "mine")
+    for shares in ([[0.5, 0.6]], [[1.5, -0.5]], [[0.2, 0.3, 0.5]]):
+        with pytest.raises(DataError, match="expected a share of each of 2 labels"):
+            Labelled("text", ("a", "b"), Examples(torch.tensor(shares), [["a"]]), text, text, "mine")
+    graded = Examples(torch.tensor([[0.25, 0.75]]), [["a"]])
+    assert Labelled("text", ("a", "b"), graded, text, text, "mine").train is graded
+    with pytest.raises(DataError, match="in training only, got \\(1, 2\\) for test"):
+        Labelled("text", ("a", "b"), graded, text, graded, "mine")
     with pytest.raises(DataError, match="validation part should be of kind text, got the other"):
         Labelled("text", ("a", "b"), text, numbers, text, "mine")
     with pytest.raises(DataError, match="one number of channels"):

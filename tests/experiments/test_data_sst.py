@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import torch
 from file_server import FileServer, file_server
 
 from mufuru.experiments.data import download, sst
@@ -227,6 +228,19 @@ def test_distinct_phrases() -> None:
         ("a good", 1),
     ]
     assert len(sst.examples(small(), distinct=True).train) == COUNTS.distinct
+
+
+def test_graded_phrases() -> None:
+    """All labels of training, as shares of negative and positive; validation and test stay what they are."""
+    found, five = sst.examples(small(), graded=True), sst.examples(small(), 5)
+    assert found.labels == ("negative", "positive")
+    assert found.train.tokens == five.train.tokens
+    expected = torch.tensor([[1 - sst.GRADES[label], sst.GRADES[label]] for label in five.train.targets.tolist()])
+    assert torch.allclose(found.train.targets, expected)
+    assert texts(found.test) == texts(sst.examples(small()).test)
+    assert found.description.startswith("small, 2 classes: 14 graded phrases to train on")
+    with pytest.raises(SettingError, match="graded is for 2 classes, got 5"):
+        sst.examples(small(), 5, graded=True)
 
 
 def test_sentences() -> None:

@@ -19,19 +19,19 @@ Kind = Literal["text", "numeric"]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Sequences of one kind, and the number of each one's label."""
+    """Sequences of one kind, and the number of each one's label, or how much of each label it has."""
 
     targets: Tensor
-    """(examples,): int64."""
+    """(examples,): int64; or shares, (examples, labels) float32, each row with a sum of 1."""
     tokens: list[list[str]] = field(default_factory=list)
     """The words of each text."""
     values: list[Tensor] = field(default_factory=list)
     """Or each sequence of numbers, (steps, channels) float32."""
 
     def __post_init__(self) -> None:
-        if self.targets.dim() != 1 or self.targets.dtype != torch.int64:
-            raise DataError(f"targets should be one row of int64, got {tuple(self.targets.shape)} "
-                            f"of {self.targets.dtype}")  # fmt: skip
+        if (self.targets.dim(), self.targets.dtype) not in ((1, torch.int64), (2, torch.float32)):
+            raise DataError("targets should be one row of int64, or rows of shares in float32, got "
+                            f"{tuple(self.targets.shape)} of {self.targets.dtype}")  # fmt: skip
         if self.tokens and self.values:
             raise DataError("examples should be texts or sequences of numbers, got both")
         if len(self.sequences) != len(self.targets):
@@ -83,10 +83,24 @@ class Labelled:
                 raise DataError(f"the {word} part has no examples: {self.description}")
             if not (examples.tokens if self.kind == "text" else examples.values):
                 raise DataError(f"the {word} part should be of kind {self.kind}, got the other")
-            low, high = int(examples.targets.min()), int(examples.targets.max())
-            if low < 0 or high >= len(self.labels):
-                raise DataError(f"targets should be from 0 to {len(self.labels) - 1}, got {low} to {high}")
+            self._check_targets(examples.targets, part)
         self._check_channels()
+
+    def _check_targets(self, targets: Tensor, part: str) -> None:
+        if targets.is_floating_point():
+            whole = torch.ones(len(targets))
+            if (
+                part != "train"
+                or targets.size(1) != len(self.labels)
+                or targets.min() < 0
+                or not torch.allclose(targets.sum(1), whole)
+            ):
+                raise DataError(f"expected a share of each of {len(self.labels)} labels, none below 0 and 1 together, "
+                                f"and that in training only, got {tuple(targets.shape)} for {PARTS[part]}")  # fmt: skip
+            return
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= len(self.labels):
+            raise DataError(f"targets should be from 0 to {len(self.labels) - 1}, got {low} to {high}")
 
     def _check_channels(self) -> None:
         shapes = {tuple(values.shape[1:]) for part in PARTS for values in getattr(self, part).values}

@@ -34,6 +34,8 @@ LABELS = {
     5: ("very negative", "negative", "neutral", "positive", "very positive"),
 }
 """The labels by the number of classes. Of two, neutral phrases are left out, and "very" makes no difference."""
+GRADES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""How positive each of the five labels is: the middle of the fifth of people's scores that it stands for."""
 LARGEST = 1 << 30
 """Bytes of a file in an archive of one's own; more would not be a treebank but an accident."""
 
@@ -131,24 +133,31 @@ def examples(
     phrases: bool = True,
     *,
     distinct: bool = False,
+    graded: bool = False,
     lower: bool = True,
 ) -> Labelled:
     """Labelled texts: for training all phrases of all trees, or whole sentences only, otherwise sentences.
 
     A phrase is as often there as it occurs, in the order of the treebank, every one after those that it is made of;
     with `distinct` once for each class it is labelled with, where two that differ in upper and lower case are two.
+    `graded` is for two classes: a phrase of training is positive by its share in `GRADES`, neutral ones among them.
     `lower` makes words lower-case: GloVe's 6B vectors know no others, those of 840B do.
     """
     if classes not in LABELS:
         raise SettingError(f"classes should be 2 or 5, got {classes}")
+    if graded and classes != 2:
+        raise SettingError(f"graded is for 2 classes, got {classes}: the 5 labels are grades themselves")
     found = [_phrases(tree) if phrases else [(tuple(tree.words()), tree.label)] for tree in treebank.train]
-    pairs = _classed([pair for part in found for pair in part], classes)
+    pairs = _classed([pair for part in found for pair in part], 5 if graded else classes)
     train = _examples(list(dict.fromkeys(pairs)) if distinct else pairs, lower)
+    if graded:
+        positive = torch.tensor(GRADES)[train.targets]
+        train = Examples(torch.stack((1 - positive, positive), 1), train.tokens)
     valid, test = (
         _examples(_classed([(tuple(tree.words()), tree.label) for tree in part], classes), lower)
         for part in (treebank.valid, treebank.test)
     )
-    what = f"{'distinct ' if distinct else ''}{'phrases' if phrases else 'sentences'}"
+    what = f"{'distinct ' if distinct else ''}{'graded ' if graded else ''}{'phrases' if phrases else 'sentences'}"
     description = (
         f"{treebank.name}, {classes} classes: {len(train):,} {what} to train on, {len(valid):,} sentences for "
         f"validation and {len(test):,} for the test{', in lower case' if lower else ''}"

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     inputs: PackedSequence
     """The numbers of words, or (steps, channels) of numbers."""
     targets: Tensor
-    """(batch,): the numbers of the labels."""
+    """(batch,): the numbers of the labels; or (batch, labels), their shares."""
     which: Tensor
     """(batch,): the places of the sequences in the data."""
 
@@ -41,7 +41,7 @@ class Encoded:
     lengths: Tensor
     """(sequences,): each at least 1."""
     targets: Tensor
-    """(sequences,): the numbers of the labels."""
+    """(sequences,): the numbers of the labels; or (sequences, labels), their shares."""
 
     @cached_property
     def starts(self) -> Tensor:

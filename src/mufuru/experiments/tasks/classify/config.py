@@ -49,6 +49,9 @@ class DataConfig:
     """Train on all labelled phrases of the Sentiment Treebank, not on its whole sentences alone."""
     distinct_phrases: bool = False
     """Train on every phrase of the Sentiment Treebank once, not as often as it occurs."""
+    graded: bool = False
+    """Train the 2 classes of the Sentiment Treebank on all its 5 labels: a phrase is positive by 0.1, 0.3, 0.5, 0.7 or
+    0.9, and neutral ones are learned from too."""
     data_dir: str | None = None
     """Folder with the Sentiment Treebank, as its zip or its train.txt, dev.txt and test.txt, and with word vectors that
     go by a name; None to download them once."""
@@ -58,6 +61,8 @@ class DataConfig:
             raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
         if self.classes not in (2, 5):
             raise SettingError(f"classes should be 2 or 5, got {self.classes}")
+        if self.graded and self.classes != 2:
+            raise SettingError(f"graded is for 2 classes, got {self.classes}: leave one of them out")
         own = self.data is not None
         for name in _TREEBANK if own else _FILES:
             if getattr(self, name) != _DEFAULTS[name]:
@@ -67,7 +72,7 @@ class DataConfig:
 
 
 _DEFAULTS: dict[str, Any] = {name: field.default for name, field in DataConfig.__dataclass_fields__.items()}
-_TREEBANK = ("classes", "phrases", "distinct_phrases")
+_TREEBANK = ("classes", "phrases", "distinct_phrases", "graded")
 _COLUMNS = ("text_column", "label_column", "split_column")
 _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUMNS, "cut")
 

@@ -13,7 +13,9 @@ def load(data: DataConfig) -> Labelled:
     """The labelled sequences that the settings name."""
     if data.data is None:
         treebank = sst.load(None if data.data_dir is None else Path(data.data_dir))
-        return sst.examples(treebank, data.classes, data.phrases, distinct=data.distinct_phrases, lower=False)
+        return sst.examples(
+            treebank, data.classes, data.phrases, distinct=data.distinct_phrases, graded=data.graded, lower=False
+        )
     return labelled.load(
         Path(data.data),
         valid=None if data.valid_data is None else Path(data.valid_data),

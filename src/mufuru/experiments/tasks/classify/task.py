@@ -76,13 +76,15 @@ class ClassifyTask:
         logits: Tensor = model(batch.inputs)
         loss = cross_entropy(logits, batch.targets, reduction="sum")
         found = logits.detach().argmax(1)
+        if batch.targets.is_floating_point():  # as right as the share of what is said
+            return Step(loss, len(batch.targets), sums={"right": batch.targets.gather(1, found.unsqueeze(1)).sum()})
         sums: dict[str, Tensor | float] = {"right": (found == batch.targets).sum()}
         if not model.training:
             sums |= _confusion(found, batch.targets, logits.size(1))
         return Step(loss, len(batch.targets), sums=sums)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """Loss and accuracy, and in evaluation the mean of the classes' F1 scores."""
+        """Loss and accuracy, and in evaluation, unless there are shares, the mean of the classes' F1 scores."""
         found = {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
         return found | ({"macro_f1": _macro_f1(totals.sums)} if "said 0" in totals.sums else {})
 
