@@ -209,6 +209,16 @@ def test_sentiment_choices_have_a_table_for_each_cell() -> None:
     assert {row[1] for row in gru.rows} == {"3"}
 
 
+def test_what_was_tried_for_the_best_setting() -> None:
+    (content,) = shown(sentiment.REPORT, classifiers(), "search")
+    names = ["nothing", "graded labels no", "pooling max", "dropout of words 0.7", "weight decay 0.1"]
+    assert [row[0] for row in content.rows] == names
+    # the first seed alone, which has 87.5 in the best setting
+    assert content.rows[1][1:4] == ("1", "87.00 (n/a)", "−0.50 (n/a)")
+    (missing,) = texts(sentiment.REPORT, without(classifiers(), "best"), "search")
+    assert "--part best" in missing
+
+
 def test_operations_by_kind() -> None:
     table = shown(lm.REPORT, language_models(), "operations")[0]
     assert [row[0] for row in table.rows][:3] == ["content words", "function words", "<eos>"]

@@ -48,7 +48,7 @@ def test_the_runs_of_the_language_models() -> None:
 
 def test_the_runs_of_sentiment() -> None:
     whole = groups(SentimentGrid())
-    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "trees": 10, "choices": 24}
+    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 10, "choices": 24}
     assert groups(SentimentGrid(part="dimensions", dimensions=(50, 300), seeds=1)) == {"dimensions": 4}
     assert groups(SentimentGrid(short=True)) == {"short": 4}
 
@@ -106,6 +106,11 @@ def test_names_of_sentiment_say_what_differs() -> None:
     assert changed(found["best/mufuru/seed-0"], classify.PRESETS["best"]) == {}
     assert found["trees/mufuru/seed-0"] == trees.PRESETS["paper"]
     assert found["trees/lstm/seed-0"] == trees.PRESETS["paper-lstm"]
+    gru = found["best/gru/seed-0"]
+    assert changed(found["search/gru-labels2/seed-0"], gru) == {"data.graded": False}
+    assert changed(found["search/gru-max/seed-0"], gru) == {"pooling": "max"}
+    assert changed(found["search/gru-dropout0.7/seed-0"], gru) == {"embedding_dropout": 0.7}
+    assert changed(found["search/gru-decay0.1/seed-0"], gru) == {"training.weight_decay": 0.1}
     gru = found["paper/gru/seed-0"]
     assert changed(found["choices/gru-lr0.002/seed-0"], gru) == {"training.learning_rate": 2e-3}
     assert changed(found["choices/gru-dropout0/seed-0"], gru) == {"embedding_dropout": 0.0, "output_dropout": 0.0}

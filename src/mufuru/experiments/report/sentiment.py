@@ -30,6 +30,13 @@ CHOICES = {
     "output_dropout": "of the last state",
 }
 """What the paper leaves open, in the order of the table."""
+SEARCHED = {
+    "data.graded": "graded labels",
+    "pooling": "pooling",
+    "embedding_dropout": "dropout of words",
+    "training.weight_decay": "weight decay",
+}
+"""What was tried for the best setting, in the order of the table."""
 RULES: dict[str, Rule] = {
     "gru": verdicts.reaches("GRU", PUBLISHED["GRU"], SLACK, ACCURACY),
     "mufuru": verdicts.reaches("MuFuRU", PUBLISHED["MuFuRU"], SLACK, ACCURACY),
@@ -99,6 +106,15 @@ def best(records: Runs) -> list[Block]:
     ]
 
 
+def search(records: Runs) -> list[Block]:
+    """What was tried for the best setting, with the GRU."""
+    base = lines(records, "best").get("GRU")
+    if base is None:
+        return [REPORT.missing("best")]
+    caption = "GRU in the best setting, one thing changed at a time. A positive change is for the better"
+    return [results.change_table(results.changes(base, of(records, "search"), SEARCHED), caption)]
+
+
 def trees(records: Runs) -> list[Block]:
     found = lines(records, "trees")
     caption = f"Units that compose phrases along the parse tree: {INTERVAL}"
@@ -164,6 +180,7 @@ REPORT = Report(
         ),
         "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*CELLS, *CHOICES), choices),
         "best": Part("Well regularised", f"{COMMAND} --part best", CELLS, best),
+        "search": Part("What was tried for it", f"{COMMAND} --part search", (*CELLS, *SEARCHED), search),
         "trees": Part("Along the parse trees", f"{COMMAND} --part trees", CELLS, trees),
         "short": Part("The short form", f"{COMMAND} --short", CELLS, short),
     },

@@ -23,11 +23,11 @@ COMPARED: tuple[CellName, ...] = ("gru", "mufuru")
 """Cells of the parts that ask what a choice is worth."""
 TREE_PRESETS = {"lstm": "paper-lstm", "mufuru": "paper"}
 """About as many parameters for both, not as many units."""
-SEEDS = {"paper": 5, "dimensions": 5, "best": 5, "trees": 5, "choices": 3}
+SEEDS = {"paper": 5, "dimensions": 5, "best": 5, "search": 1, "trees": 5, "choices": 3}
 """Runs of each setting, by part."""
 EPOCH_SECONDS = 60.0
 """About what one core takes to read all phrases once."""
-Part = Literal["paper", "dimensions", "best", "trees", "choices"]
+Part = Literal["paper", "dimensions", "best", "search", "trees", "choices"]
 
 SHORT = replace(
     with_training(PRESETS["paper"], epochs=1, learning_rate=2e-3, evaluate_every=50),
@@ -42,14 +42,14 @@ class SentimentGrid:
 
     part: Part | Literal["all"] = "all"
     """paper: the paper's setting, as far as it is known. dimensions: the same with smaller or larger word vectors.
-    best: both directions, well regularised. trees: TreeMuFuRU and Tree-LSTM along the parse trees. choices: what the
-    paper does not say, one change at a time."""
+    best: both directions, well regularised. search: what was tried for best, with the GRU. trees: TreeMuFuRU and
+    Tree-LSTM along the parse trees. choices: what the paper does not say, one change at a time."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper and best."""
     dimensions: tuple[int, ...] = (50,)
     """Features of GloVe's vectors in the part dimensions: 50, 200 or 300; the other parts have 100."""
     seeds: int | None = None
-    """Runs of each setting; None for as many as a part has: 5, and 3 of choices."""
+    """Runs of each setting; None for as many as a part has: 5, but 3 of choices and 1 of search."""
     short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Only GRU and MuFuRU, once through the sentences: a minute on two cores."""
 
@@ -82,6 +82,8 @@ def every_setting(cells: tuple[CellName, ...], dimensions: tuple[int, ...]) -> I
     for group in ("paper", "best"):
         for cell in cells:
             yield group, cell, for_cell(PRESETS[group], cell)
+    for what, config in search(for_cell(PRESETS["best"], "gru")):
+        yield "search", f"gru-{what}", config
     for name, preset in TREE_PRESETS.items():
         yield "trees", name, trees.PRESETS[preset]
     for cell in COMPARED:
@@ -98,6 +100,14 @@ def choices(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
         yield f"lr{rate:g}", with_training(config, learning_rate=rate)
     for dropout in (0.0, 0.3):
         yield f"dropout{dropout:g}", replace(config, embedding_dropout=dropout, output_dropout=dropout)
+
+
+def search(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
+    """One thing changed at a time, of those that were tried for the preset best."""
+    yield "labels2", replace(config, data=replace(config.data, graded=False))
+    yield "max", replace(config, pooling="max")
+    yield "dropout0.7", replace(config, embedding_dropout=0.7)
+    yield "decay0.1", with_training(config, weight_decay=0.1)
 
 
 def cost(config: Any) -> float:
