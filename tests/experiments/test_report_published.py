@@ -195,6 +195,7 @@ def test_trees_and_best() -> None:
     content = shown(sentiment.REPORT, classifiers(), "trees")[0]
     assert row(content, "TreeMuFuRU")["minus Tree-LSTM"] == "+1.50 (+1.50 to +1.50)"
     assert row(content, "Tree-LSTM")["the paper"] == "88.0"
+    assert [row[0] for row in content.rows] == ["TreeMuFuRU", "TreeMuFuRU (100 units)", "Tree-LSTM"]
     # 88.1 to the last bit but one counts as 88.1
     assert "the bar of 88.1 is met." in texts(sentiment.REPORT, classifiers(), "best")[0]
 

@@ -48,7 +48,7 @@ def test_the_runs_of_the_language_models() -> None:
 
 def test_the_runs_of_sentiment() -> None:
     whole = groups(SentimentGrid())
-    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 10, "choices": 24}
+    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 15, "choices": 24}
     assert groups(SentimentGrid(part="dimensions", dimensions=(50, 300), seeds=1)) == {"dimensions": 4}
     assert groups(SentimentGrid(short=True)) == {"short": 4}
 
@@ -105,7 +105,8 @@ def test_names_of_sentiment_say_what_differs() -> None:
     assert changed(found["dimensions/mufuru-glove50/seed-0"], paper) == {"embedding_size": 50}
     assert changed(found["best/mufuru/seed-0"], classify.PRESETS["best"]) == {}
     assert found["trees/mufuru/seed-0"] == trees.PRESETS["paper"]
-    assert found["trees/lstm/seed-0"] == trees.PRESETS["paper-lstm"]
+    assert changed(found["trees/lstm/seed-0"], trees.PRESETS["paper"]) == {"cell.cell": "lstm"}
+    assert changed(found["trees/mufuru-100/seed-0"], trees.PRESETS["paper"]) == {"cell.hidden_size": 100}
     gru = found["best/gru/seed-0"]
     assert changed(found["search/gru-labels2/seed-0"], gru) == {"data.graded": False}
     assert changed(found["search/gru-max/seed-0"], gru) == {"pooling": "max"}

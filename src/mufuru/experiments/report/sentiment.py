@@ -63,7 +63,7 @@ def beside(records: Runs) -> list[Block]:
     if not found:
         return [REPORT.missing("paper")]
     said = f"What the paper says ({paper.AUTHORS}) beside {tables.count(len(found), 'run')} in its setting"
-    compared = {**lines(records, "paper"), **lines(records, "trees")}
+    compared = {**lines(records, "paper"), **tree_lines(records)}
     return [verdicts.table(paper.SENTIMENT_CLAIMS, RULES, compared, f"{said}, as far as it is known")]
 
 
@@ -115,8 +115,19 @@ def search(records: Runs) -> list[Block]:
     return [results.change_table(results.changes(base, of(records, "search"), SEARCHED), caption)]
 
 
+def tree_lines(records: Runs) -> dict[str, list[Record]]:
+    """The runs of each unit; one with fewer units than the widest of its kind is named by them."""
+    found: dict[str, list[Record]] = {}
+    for model, some in lines(records, "trees").items():
+        widest, *fewer = sorted(runs.values(some, "cell.hidden_size"), reverse=True)
+        for size in (widest, *fewer):
+            name = model if size == widest else f"{model} ({size} units)"
+            found[name] = runs.where(some, cell__hidden_size=size)
+    return found
+
+
 def trees(records: Runs) -> list[Block]:
-    found = lines(records, "trees")
+    found = tree_lines(records)
     caption = f"Units that compose phrases along the parse tree: {INTERVAL}"
     blocks: list[Block] = [
         results.dots("sentiment-trees", found, TREES),

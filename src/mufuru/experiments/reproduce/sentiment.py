@@ -12,7 +12,7 @@ import tyro
 from mufuru.experiments.data import glove
 from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.reproduce import grid
-from mufuru.experiments.reproduce.grid import Setting, for_cell, with_training
+from mufuru.experiments.reproduce.grid import Setting, for_cell, with_cell, with_training
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks import trees
 from mufuru.experiments.tasks.cells import CellName
@@ -21,8 +21,8 @@ from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig
 CELLS: tuple[CellName, ...] = ("gru", "lstm", "mufuru")
 COMPARED: tuple[CellName, ...] = ("gru", "mufuru")
 """Cells of the parts that ask what a choice is worth."""
-TREE_PRESETS = {"lstm": "paper-lstm", "mufuru": "paper"}
-"""About as many parameters for both, not as many units."""
+FEWER = 100
+"""Units of a TreeMuFuRU with about as many parameters as a Tree-LSTM of 150."""
 SEEDS = {"paper": 5, "dimensions": 5, "best": 5, "search": 1, "trees": 5, "choices": 3}
 """Runs of each setting, by part."""
 EPOCH_SECONDS = 60.0
@@ -84,8 +84,10 @@ def every_setting(cells: tuple[CellName, ...], dimensions: tuple[int, ...]) -> I
             yield group, cell, for_cell(PRESETS[group], cell)
     for what, config in search(for_cell(PRESETS["best"], "gru")):
         yield "search", f"gru-{what}", config
-    for name, preset in TREE_PRESETS.items():
-        yield "trees", name, trees.PRESETS[preset]
+    tree = trees.PRESETS["paper"]
+    yield "trees", "lstm", for_cell(tree, "lstm")
+    yield "trees", "mufuru", tree
+    yield "trees", f"mufuru-{FEWER}", with_cell(tree, hidden_size=FEWER)
     for cell in COMPARED:
         paper = for_cell(PRESETS["paper"], cell)
         for size in dimensions:
