@@ -164,6 +164,11 @@ def test_rules_between_two_models(one: list[float], other: list[float], ahead: s
     assert verdicts.as_good("A", "B", ACCURACY).judge(turned)[1] == as_good
 
 
+def test_the_runs_of_all_parts_are_one_experiment() -> None:
+    assert lm.REPORT.is_one_experiment(language_models())
+    assert sentiment.REPORT.is_one_experiment(classifiers())
+
+
 def test_every_claim_has_a_rule() -> None:
     assert list(lm.RULES) == [claim.name for claim in paper.LM_CLAIMS]
     assert list(sentiment.RULES) == [claim.name for claim in paper.SENTIMENT_CLAIMS]
@@ -218,6 +223,15 @@ def test_what_was_tried_for_the_best_setting() -> None:
     assert content.rows[1][1:4] == ("1", "87.00 (n/a)", "−0.50 (n/a)")
     (missing,) = texts(sentiment.REPORT, without(classifiers(), "best"), "search")
     assert "--part best" in missing
+
+
+def test_the_log_of_what_did_not_help() -> None:
+    (content,) = shown(lm.REPORT, language_models(), "negative")
+    # other starts of keep and the controller are for the better in these records, all choices for the worse
+    assert {row[0] for row in content.rows} == {"GRU"}
+    assert content.rows[0][1:] == ("learning rate 0.0005", "1", "+5.0 (n/a)", "+5.0 (n/a)")
+    assert len(content.rows) == 8
+    assert shown(lm.REPORT, without(language_models(), "choices"), "negative") == []
 
 
 def test_operations_by_kind() -> None:

@@ -71,13 +71,13 @@ class Report:
         return len({json.dumps(place) for place in places}) == len(records)
 
     def page(self, records: Runs) -> Page:
-        """The whole report as data."""
+        """The whole report as data; a section that has nothing to say is left out."""
         found = [Section(view.title, tuple(view.blocks(records))) for view in self.first.values()]
         found += [Section(self.parts[p].title, tuple(self.parts[p].blocks(records))) for p in self.present(records)]
         found += [Section(view.title, tuple(view.blocks(records))) for view in self.last.values()]
         found.append(Section("Settings and seeds", (self.settings(records),)))
         found.append(Section("How to rerun", tuple(self.rerun(records))))
-        return Page(self.title, self.about(records), tuple(found))
+        return Page(self.title, self.about(records), tuple(section for section in found if section.blocks))
 
     def present(self, records: Runs) -> list[str]:
         return [part for part in self.parts if of(records, part)]

@@ -23,6 +23,8 @@ CHOICES = {
     "cell.initialisation": "first weights",
 }
 """What the paper leaves open, in the order of the table."""
+CHANGES = CHOICES | {"cell.keep_bias": "keep's first bias", "cell.controller_size": "controller of"}
+"""All that runs beside the paper's setting change."""
 RULES: dict[str, Rule] = {
     "gru": verdicts.reaches("GRU", PUBLISHED["GRU"], SLACK, PERPLEXITY),
     "mufuru": verdicts.reaches("MuFuRU", PUBLISHED["MuFuRU"], SLACK, PERPLEXITY),
@@ -93,6 +95,20 @@ def choices(records: Runs) -> list[Block]:
     return [results.change_table(found, caption)]
 
 
+def negative(records: Runs) -> list[Block]:
+    """What was tried in vain; nothing where nothing was tried."""
+    paper_runs, tried = lines(records, "paper"), {}
+    for name, base in paper_runs.items():
+        changed = [
+            record
+            for part in ("choices", "keep", "lean")
+            for record in of(records, part)
+            if models.cell_of(record) == models.cell_of(base[0])
+        ]
+        tried[name] = results.changes(base, changed, CHANGES)
+    return results.no_gain(tried)
+
+
 def best(records: Runs) -> list[Block]:
     found = lines(records, "best")
     return [
@@ -138,5 +154,9 @@ REPORT = Report(
         "short": Part("The short form", f"{COMMAND} --short", CELLS, short),
     },
     {"claims": View("Beside the paper", beside)},
-    {"operations": View("Operations by kind of token", operations), "curves": View("Learning curves", curves)},
+    {
+        "operations": View("Operations by kind of token", operations),
+        "curves": View("Learning curves", curves),
+        "negative": View("What did not help", negative),
+    },
 )

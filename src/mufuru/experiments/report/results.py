@@ -142,3 +142,17 @@ def _curves(name: str, title: str, lines: Lines) -> Picture:
     )
     alt = f"Training loss and validation {measure.key} by {by} for {', '.join(shown)}"
     return Picture(name, lambda: curves.draw({"": lines}, measure.key, looks, by), alt, caption)
+
+
+def no_gain(tried: Mapping[str, Lines]) -> list[Block]:
+    """The changes that the validation data does not thank for, by model: of each, the first line is what is changed."""
+    rows = []
+    for model, lines in tried.items():
+        measure, (base, *changed) = measure_of(lines), lines.items()
+        for name, records in changed:
+            valid = models.difference(records, base[1], "valid")
+            if valid is not None and (valid.mean >= 0) == measure.lower_is_better:
+                row = (model, name, str(len(records)), measure.change(valid))
+                rows.append((*row, measure.change(models.difference(records, base[1]))))
+    head = ("model", "changed", "runs", "validation, change", "test, change")
+    return [Table("Tried, and no better on the validation data", head, tuple(rows))] if rows else []

@@ -192,7 +192,7 @@ REPORT = Report(
         "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*CELLS, *CHOICES), choices),
         "best": Part("Well regularised", f"{COMMAND} --part best", CELLS, best),
         "search": Part("What was tried for it", f"{COMMAND} --part search", (*CELLS, *SEARCHED), search),
-        "trees": Part("Along the parse trees", f"{COMMAND} --part trees", CELLS, trees),
+        "trees": Part("Along the parse trees", f"{COMMAND} --part trees", (*CELLS, "cell.hidden_size"), trees),
         "short": Part("The short form", f"{COMMAND} --short", CELLS, short),
     },
     {"claims": View("Beside the paper", beside)},
