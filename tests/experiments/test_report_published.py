@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from published_records import classifiers, language_models, moved, without
-from report_records import made
+from report_records import PAPER, made
 
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import lm, models, operation_use, paper, results, runs, sentiment, verdicts, walked
 from mufuru.experiments.report.experiment import Report
+from mufuru.experiments.report.figures import curves
 from mufuru.experiments.report.models import ACCURACY, PERPLEXITY
 from mufuru.experiments.report.page import Folded, Picture
 from mufuru.experiments.report.statistics import summarise
@@ -243,6 +244,16 @@ def test_operations_by_kind() -> None:
     assert spread.rows[0] == ("negation", *["0.03"] * 7)
     none = operation_use.blocks("x", {"GRU": [r for r in classifiers() if r.config["cell"]["cell"] == "gru"]}, "")
     assert none == ["None of these runs recorded which operations its units use."]
+
+
+def test_operations_come_in_the_order_of_the_settings() -> None:
+    """A record has them by the alphabet, and every figure should give each the same colour."""
+    record = next(r for r in classifiers() if r.config["cell"]["cell"] == "mufuru")
+    used = [line | {"operations": dict.fromkeys(sorted([*PAPER, "own"]), 0.1)} for line in record.curve]
+    assert curves.operations_of([replace(record, curve=used)]) == [*PAPER, "own"]
+    (picture,) = operation_use.over_training("use", {"A": [replace(record, curve=used)]})
+    assert isinstance(picture, Picture)
+    assert "keep, replace, max" in picture.alt
 
 
 def test_panels_with_other_rows_get_figures_of_their_own() -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mufuru.experiments.report import runs
 from mufuru.experiments.report.figures import style
 from mufuru.experiments.report.runs import Runs
 
@@ -55,10 +56,11 @@ def draw_use(panels: Mapping[str, Runs], by: Axis = "epoch") -> Figure:
 
 
 def operations_of(records: Runs) -> list[str]:
-    """Those whose use the curves hold, in the runs' own order."""
-    return list(
-        dict.fromkeys(name for record in records for line in record.curve for name in line.get("operations", ()))
-    )
+    """Those whose use the curves hold, in the order of the runs' settings."""
+    held = dict.fromkeys(name for record in records for line in record.curve for name in line.get("operations", ()))
+    # records are written with their names in alphabetical order
+    listed = (name for record in records for name in runs.setting(record, "cell.ops") or ())
+    return list(dict.fromkeys([*(name for name in listed if name in held), *held]))
 
 
 def curve(records: Runs, split: str, metric: str, by: Axis = "epoch") -> Curve:

@@ -28,7 +28,8 @@ def draw(panels: dict[str, Weights]) -> Figure:
 
 def _name(axes: Axes, title: str, weights: Weights) -> None:
     axes.set_title(title)
-    axes.set_xticks(range(len(weights.operations)), weights.operations)
+    # keep_left and its like are wider than their columns
+    axes.set_xticks(range(len(weights.operations)), [name.replace("_", "\n") for name in weights.operations])
     axes.set_yticks(range(len(weights.tokens)), weights.tokens)
     for row, values in enumerate(weights.values):
         best = values.index(max(values))
