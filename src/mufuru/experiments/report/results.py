@@ -151,7 +151,7 @@ def no_gain(tried: Mapping[str, Lines]) -> list[Block]:
         measure, (base, *changed) = measure_of(lines), lines.items()
         for name, records in changed:
             valid = models.difference(records, base[1], "valid")
-            if valid is not None and (valid.mean >= 0) == measure.lower_is_better:
+            if valid is not None and not (valid.mean < 0 if measure.lower_is_better else valid.mean > 0):
                 row = (model, name, str(len(records)), measure.change(valid))
                 rows.append((*row, measure.change(models.difference(records, base[1]))))
     head = ("model", "changed", "runs", "validation, change", "test, change")
