@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from libraries import TOY, write_sources
 from torch import nn
 
 from mufuru import MuFuRU, MuFuRUCell
+from mufuru.kernels import library
 
 # no test asserts a time, and a busy machine must not either; the same examples every time
 hypothesis.settings.register_profile("mufuru", deadline=None, derandomize=True)
@@ -43,3 +47,20 @@ def layer_type(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(params=[nn.GRUCell, MuFuRUCell], ids=["GRUCell", "MuFuRUCell"])
 def cell_type(request: pytest.FixtureRequest) -> Any:
     return request.param
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings of the user's, no native library found yet, and temporary files where a test can see them."""
+    for name in ("MUFURU_BUILD", "MUFURU_CACHE", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(library, "_found", None)
+    monkeypatch.setattr(library, "_warned", False)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Of a library that is quickly built."""
+    return write_sources(tmp_path / "csrc", TOY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,16 +19,6 @@ TOY = {
 }
 REAL = next((path for path in ("/usr/bin/c++", "/usr/bin/g++", "/usr/bin/clang++") if os.path.exists(path)), None)
 needs_compiler = pytest.mark.skipif(REAL is None, reason="needs a C++ compiler in /usr/bin")
-
-
-def stand_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of the user's, nothing found yet, and temporary files where a test can see them."""
-    for name in ("MUFURU_BUILD", "MUFURU_CACHE", "CXX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(library, "_found", None)
-    monkeypatch.setattr(library, "_warned", False)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
 
 
 def write_sources(folder: Path, files: dict[str, str]) -> Path:

@@ -19,7 +19,6 @@ import pytest
 import torch
 from libraries import (
     EXPORT,
-    TOY,
     assert_unavailable,
     assert_works,
     cached_file,
@@ -27,24 +26,13 @@ from libraries import (
     fake_compiler,
     find,
     needs_compiler,
-    stand_alone,
     write_sources,
 )
 
 from mufuru.kernels import build, library
 from mufuru.kernels.library import Found, MuFuRUKernelWarning
 
-pytestmark = needs_compiler
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stand_alone(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    return write_sources(tmp_path / "csrc", TOY)
+pytestmark = [needs_compiler, pytest.mark.usefixtures("alone")]
 
 
 def test_built_once_then_from_the_cache(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

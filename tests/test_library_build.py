@@ -16,23 +16,12 @@ from libraries import (
     fake_compiler,
     find,
     needs_compiler,
-    stand_alone,
     write_sources,
 )
 
 from mufuru.kernels import build
 
-pytestmark = needs_compiler
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stand_alone(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    return write_sources(tmp_path / "csrc", TOY)
+pytestmark = [needs_compiler, pytest.mark.usefixtures("alone")]
 
 
 def test_no_compiler(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,8 +173,10 @@ def sentences(records: Runs) -> list[Block]:
 
 def curves(records: Runs) -> list[Block]:
     titles = {"paper": "Paper's setting", "best": "Well regularised", "trees": "Trees", "short": "Short form"}
-    found = {part: (title, lines(records, part)) for part, title in titles.items()}
-    found["trees"] = (titles["trees"], tree_lines(records))
+    found = {
+        part: (title, tree_lines(records) if part == "trees" else lines(records, part))
+        for part, title in titles.items()
+    }
     used = {title: some for title, of_part in found.values() if (some := of_part.get("MuFuRU"))}
     return [*results.learning("sentiment-curves", found), *operation_use.over_training("sentiment-use", used)]
 
