@@ -18,6 +18,7 @@ class Backward {
         packed(work.packed),
         mine(problem, worker, workers),
         n(mine.n),
+        plain(!at.K && !in.allowed && !in.grad_p && !in.grad_v && !in.zoneout && in.activation == kTanh && Ops::fixed),
         d_state(n * at.H),
         d_seen(n * at.H),
         d_controller(n * at.K),
@@ -40,7 +41,9 @@ class Backward {
     for (int64_t i = in.steps - 1; i >= 0; --i) {
       enter(mine.in_order(i));
       for (int64_t row = 0; row < alive; ++row)
-        for (int64_t u = 0; u < at.H; u += N) composition(row, u, lanes(u));
+        for (int64_t u = 0; u < at.H; u += N)
+          if (plain && u + N <= at.H) composition<Ops::fixed>(row, u, N);
+          else composition<false>(row, u, lanes(u));
       keep_operands();
       if (at.K) control();
       if (at.before) reset_gate();
@@ -69,6 +72,7 @@ class Backward {
   const T* packed;
   const Share mine;
   const int64_t n;
+  const bool plain;  // none of the rarer options
   int64_t alive = 0;
   Buffer<T> d_state, d_seen, d_controller, inner_rows;
   const int64_t stretch;
@@ -102,32 +106,35 @@ class Backward {
     }
   }
 
-  // from the gradient of the new state to those of the logits, the features and, directly, the old state
+  // from the gradient of the new state to those of the logits, the features and, directly, the old state; `plain`: a
+  // whole vector and none of the rarer options, so that the code has no branches
+  template <bool plain>
   void composition(int64_t i, int64_t u, int64_t m) {
     const Row& row = rows[i];
-    const V<T> s = load(row.before + u, m), v = load(row.gates + u, m);
-    V<T> g = load(&d_state[i * at.H + u], m), ds{}, dv{};
-    if (row.grad_output) g += load(row.grad_output + u, m);
-    if (row.zoneout) {
+    const V<T> s = load<plain>(row.before + u, m), v = load<plain>(row.gates + u, m);
+    V<T> g = load<plain>(&d_state[i * at.H + u], m), ds{}, dv{};
+    if (row.grad_output) g += load<plain>(row.grad_output + u, m);
+    if (!plain && row.zoneout) {
       const V<T> share = load(row.zoneout + u, m);
       ds = g * share;
       g *= T(1) - share;
     }
-    if (row.grad_v) dv = load(row.grad_v + u, m);
-    V<T> p[kMaxOps], dp[kMaxOps], mean{};
-    kept_weights<T>(at, row.probs + u, row.allowed, m, p);
+    if (!plain && row.grad_v) dv = load(row.grad_v + u, m);
+    constexpr int64_t most = plain ? Ops::most : kMaxOps;
+    V<T> p[most], dp[most], mean{};
+    kept_weights<plain, T>(at, ops.size() - 1, row.probs + u, row.allowed, m, p);
     for (int64_t j = 0; j < ops.size(); ++j) {
       const Composed<T> f = composed(j, row, u, m, s, v);
       const V<T> share = g * p[j];
       dp[j] = g * f.value;
-      if (row.grad_p) dp[j] += load(row.grad_p + j * at.H + u, m);
+      if (!plain && row.grad_p) dp[j] += load(row.grad_p + j * at.H + u, m);
       mean += p[j] * dp[j];
       ds += share * f.ds;
       dv += share * f.dv;
     }
-    for (int64_t j = 0; j < ops.size() - 1; ++j) store(row.d_logits + j * at.H + u, p[j] * (dp[j] - mean), m);
-    store(&d_state[i * at.H + u], ds, m);
-    feature(row, u, m, in.activation == kTanh ? dv * (T(1) - v * v) : dv * v * (T(1) - v));
+    for (int64_t j = 0; j < ops.size() - 1; ++j) store<plain>(row.d_logits + j * at.H + u, p[j] * (dp[j] - mean), m);
+    store<plain>(&d_state[i * at.H + u], ds, m);
+    feature<plain>(row, u, m, plain || in.activation == kTanh ? dv * (T(1) - v * v) : dv * v * (T(1) - v));
   }
 
   Composed<T> composed(int64_t j, const Row& row, int64_t u, int64_t m, V<T> s, V<T> v) const {
@@ -136,12 +143,13 @@ class Backward {
             load(at.custom_row(in.custom_dv, j, row.place) + u, m)};
   }
 
+  template <bool plain>
   void feature(const Row& row, int64_t u, int64_t m, V<T> dv) {
-    store(row.d_gates + u, dv, m);
+    store<plain>(row.d_gates + u, dv, m);
     if (!at.after) return;
-    const V<T> r = load(row.gates + at.r + u, m);
-    store(row.d_gates + at.r + u, dv * load(row.inner + u, m) * r * (T(1) - r), m);
-    store(row.d_inner + u, dv * r, m);
+    const V<T> r = load<plain>(row.gates + at.r + u, m);
+    store<plain>(row.d_gates + at.r + u, dv * load<plain>(row.inner + u, m) * r * (T(1) - r), m);
+    store<plain>(row.d_inner + u, dv * r, m);
   }
 
   // operands times panels, and for each vector of the result done(row, column, lanes, value)

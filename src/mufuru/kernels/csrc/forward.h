@@ -60,7 +60,7 @@ class Forward {
       for (int64_t u = 0; u < at.H; u += N) {
         const int64_t m = lanes(u);
         V<T> p[kMaxOps];
-        kept_weights<T>(at, rows[i].probs + u, rows[i].allowed, m, p);
+        kept_weights<false, T>(at, ops.size() - 1, rows[i].probs + u, rows[i].allowed, m, p);
         new_state<false>(i, u, m, p, load(rows[i].gates + u, m));
       }
   }

@@ -10,7 +10,7 @@ constexpr int64_t kBlock = 256;  // rows worked on together: their operands stay
 // A matrix, row-major, whose rows are `stride` apart.
 template <class T>
 struct Matrix {
-  T* data;
+  const T* data;
   int64_t stride, columns;
 };
 
@@ -18,59 +18,92 @@ struct Matrix {
 // wanted, also twice; each column of left becomes a row of the results.
 template <class T>
 struct Product {
-  Matrix<const T> left;
+  Matrix<T> left;
   int64_t rights[2];
   T *to[2], *sums[2];
 };
 
-// R columns of left times one panel of right over `rows` rows, added to what is there or put in its place; both sides
-// are packed, left kRows numbers a row.
+// R columns of right, packed kRows side by side, times one packed panel of left over `rows` rows, added to what is there
+// or put in its place: R rows, a panel wide
 template <class T, int R>
-__attribute__((noinline)) void outer(const T* left, const T* right, int64_t rows, bool add, T* to, int64_t stride) {
+__attribute__((noinline)) void outer(const T* right, const T* left, int64_t rows, bool add, T* to) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   V<T> sum[R][2];  // unrolled throughout, so that it lives in registers
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = splat<T>(0);
-  for (int64_t k = 0; k < rows; ++k, left += kRows, right += width) {
-    const V<T> b0 = load(right), b1 = load(right + n);
+  for (int64_t k = 0; k < rows; ++k, right += kRows, left += width) {
+    const V<T> b0 = load(left), b1 = load(left + n);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const V<T> factor = splat<T>(left[r]);
+      const V<T> factor = splat<T>(right[r]);
       sum[r][0] += factor * b0;
       sum[r][1] += factor * b1;
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r, to += stride) {
+  for (int r = 0; r < R; ++r, to += width) {
     store(to, add ? load(to) + sum[r][0] : sum[r][0]);
     store(to + n, add ? load(to + n) + sum[r][1] : sum[r][1]);
   }
 }
 
 template <class T>
-inline void outer(int64_t columns, const T* left, const T* right, int64_t rows, bool add, T* to, int64_t stride) {
+inline void outer(int64_t columns, const T* right, const T* left, int64_t rows, bool add, T* to) {
   switch (columns) {
-    case 1: return outer<T, 1>(left, right, rows, add, to, stride);
-    case 2: return outer<T, 2>(left, right, rows, add, to, stride);
-    case 3: return outer<T, 3>(left, right, rows, add, to, stride);
-    case 4: return outer<T, 4>(left, right, rows, add, to, stride);
-    case 5: return outer<T, 5>(left, right, rows, add, to, stride);
-    default: return outer<T, 6>(left, right, rows, add, to, stride);
+    case 1: return outer<T, 1>(right, left, rows, add, to);
+    case 2: return outer<T, 2>(right, left, rows, add, to);
+    case 3: return outer<T, 3>(right, left, rows, add, to);
+    case 4: return outer<T, 4>(right, left, rows, add, to);
+    case 5: return outer<T, 5>(right, left, rows, add, to);
+    default: return outer<T, 6>(right, left, rows, add, to);
   }
 }
 
-// One worker's share of all products: every workers-th group of columns of their left sides. A number of the result is
+// lane l is lane which[l] of a and b, one behind the other
+template <class T>
+__attribute__((always_inline)) inline V<T> chosen(V<T> a, V<T> b, I<T> which) {
+#if defined(__clang__)
+  V<T> y{};
+  for (int64_t n = Lanes<T>::n, l = 0; l < n; ++l) y[l] = which[l] < n ? a[which[l]] : b[which[l] - n];
+  return y;
+#else
+  return __builtin_shuffle(a, b, which);
+#endif
+}
+
+// rows become columns: lane l of vector i goes to lane i of vector l, one bit of their numbers after the other
+template <class T, int64_t bit = Lanes<T>::n / 2>
+__attribute__((always_inline)) inline void transpose(V<T>* v) {
+  constexpr int64_t n = Lanes<T>::n;
+  I<T> upper{}, lower{};
+#pragma GCC unroll 16
+  for (int64_t l = 0; l < n; ++l) {
+    upper[l] = l & bit ? n + l - bit : l;
+    lower[l] = l & bit ? n + l : l + bit;
+  }
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < n; ++i) {
+    if (i & bit) continue;
+    const V<T> a = v[i], b = v[i + bit];
+    v[i] = chosen<T>(a, b, upper);
+    v[i + bit] = chosen<T>(a, b, lower);
+  }
+  if constexpr (bit > 1) transpose<T, bit / 2>(v);
+}
+
+// One worker's share of all products: every workers-th panel of their left sides. A number of the result is
 // summed by one worker in one order, so it does not depend on how many there are.
 template <class T>
 class Gradients {
  public:
-  Gradients(const Problem& problem, const Work<T>& work) : at(problem), total(problem.offsets[problem.steps]) {
+  Gradients(const Problem& problem, const Work<T>& work)
+      : at(problem), total(problem.offsets[problem.steps]), turned(work.turned) {
     const Problem& in = problem;
     const T *d_gates = work.d_gates, *gates = static_cast<const T*>(in.gates);
     T *d_ih = static_cast<T*>(in.d_ih), *d_hh = static_cast<T*>(in.d_hh), *d_kk = static_cast<T*>(in.d_kk);
     T *bias_ih = static_cast<T*>(in.d_bias_ih), *bias_hh = static_cast<T*>(in.d_bias_hh), *nothing = nullptr;
     const int64_t x = right({static_cast<const T*>(in.x), at.X, at.X}), seen = right({work.seen, at.H, at.H});
-    const Matrix<const T> features{d_gates, at.W, at.H};
+    const Matrix<T> features{d_gates, at.W, at.H};
     if (at.after) {
       add({features, {x, kNone}, {d_ih, nothing}, {bias_ih, nothing}});
       add({{work.d_inner, at.H, at.H}, {seen, kNone}, {d_hh, nothing}, {bias_hh, nothing}});
@@ -89,27 +122,30 @@ class Gradients {
 
   void run(int64_t worker, int64_t workers) const {
     int64_t room = 0, start[kRights];
-    for (int64_t i = 0; i < n_rights; room += panels<T>(rights[i++].columns) * kBlock * width) start[i] = room;
-    Buffer<T> packed(room), left(kGroup * kBlock), edge(kRows * width);
+    for (int64_t i = 0; i < n_rights; room += groups(rights[i++].columns) * kBlock * kRows) start[i] = room;
+    Buffer<T> packed(room), left(kBlock * width);
     for (int64_t begin = 0; begin == 0 || begin < total; begin += kBlock) {
       const int64_t rows = least(kBlock, total - begin);
       bool is_packed[kRights] = {};
-      for (int64_t i = 0, group = 0; i < n; ++i) {
-        const Product<T>& p = products[i];
-        for (int64_t first = 0; first < p.left.columns; first += kGroup, ++group) {
-          if (group % workers != worker) continue;
-          const int64_t columns = least(p.left.columns - first, kGroup);
-          gather(p, first, columns, begin, rows, left.data());
-          for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
-            const int64_t r = p.rights[side];
-            if (!is_packed[r]) pack(rights[r], begin, rows, &packed[start[r]]);
-            is_packed[r] = true;
-            T* to = p.to[side] + first * rights[r].columns;
-            multiply(left.data(), columns, &packed[start[r]], rights[r].columns, rows, begin > 0, edge.data(), to);
-          }
+      each_panel(worker, workers, [&](const Product<T>& p, int64_t first, T* sums) {
+        take_panel(p, first, begin, rows, left.data());
+        for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
+          const int64_t r = p.rights[side], columns = rights[r].columns;
+          if (!is_packed[r]) pack(rights[r], begin, rows, &packed[start[r]]);
+          is_packed[r] = true;
+          for (int64_t c = 0; c < columns; c += kRows)
+            outer<T>(least(columns - c, kRows), &packed[start[r] + c * rows], left.data(), rows, begin > 0, sums + c * width);
+          sums += columns * width;
         }
-      }
+      });
     }
+    each_panel(worker, workers, [&](const Product<T>& p, int64_t first, const T* sums) {
+      for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
+        const int64_t columns = rights[p.rights[side]].columns;
+        turn(sums, columns, least(p.left.columns - first, width), p.to[side] + first * columns);
+        sums += columns * width;
+      }
+    });
   }
 
   // the reference operation's rows are minus the sum of the others'
@@ -129,66 +165,81 @@ class Gradients {
   }
 
  private:
-  static constexpr int64_t width = Panel<T>::width;
-  static constexpr int64_t kGroup = 4 * kRows;  // columns of left gathered together
+  static constexpr int64_t width = Panel<T>::width, N = Lanes<T>::n;
   static constexpr int64_t kRights = 5, kNone = -1;
   const Shape<T> at;
   const int64_t total;
-  Matrix<const T> rights[kRights];
+  T* const turned;  // the results, a panel of left after another, each transposed
+  Matrix<T> rights[kRights];
   Product<T> products[5];
   int64_t n_rights = 0, n = 0;
 
-  int64_t right(const Matrix<const T>& matrix) {
+  static int64_t groups(int64_t columns) { return (columns + kRows - 1) / kRows; }
+  int64_t right(const Matrix<T>& matrix) {
     rights[n_rights] = matrix;
     return n_rights++;
   }
   void add(const Product<T>& product) { products[n++] = product; }
 
-  // some rows as panels of `width` columns, filled up with zeros
-  static void pack(const Matrix<const T>& from, int64_t begin, int64_t rows, T* to) {
-    for (int64_t c = 0; c < from.columns; c += width)
-      for (int64_t k = 0; k < rows; ++k, to += width) {
-        const T* row = from.data + (begin + k) * from.stride + c;
-        for (int64_t half = 0; half < width; half += Lanes<T>::n) {
-          const int64_t left = from.columns - c - half;
-          store(to + half, left > 0 ? load(row + half, least(left, Lanes<T>::n)) : splat<T>(0));
-        }
-      }
-  }
-
-  // a group of columns of the left side, kRows side by side, and their sums
-  static void gather(const Product<T>& p, int64_t first, int64_t columns, int64_t begin, int64_t rows, T* to) {
-    T sums[kGroup] = {};
-    const T* from = p.left.data + begin * p.left.stride + first;
-    if (columns == kGroup) gather(from, p.left.stride, kGroup, rows, to, sums);  // the loops know their lengths
-    else gather(from, p.left.stride, columns, rows, to, sums);
-    for (T* all : p.sums)
-      for (int64_t r = 0; all && r < columns; ++r) all[first + r] = (begin ? all[first + r] : 0) + sums[r];
-  }
-  __attribute__((always_inline)) static void gather(const T* from, int64_t stride, int64_t columns, int64_t rows, T* to,
-                                                    T* sums) {
-    for (int64_t k = 0; k < rows; ++k, from += stride, to += kRows) {
-      for (int64_t r = 0; r < columns; ++r) sums[r] += from[r];
-      for (int64_t r = 0; r < columns; r += kRows)
-        std::memcpy(to + r * rows, from + r, least(columns - r, kRows) * sizeof(T));
+  // work(product, first column of left, place of its transposed results) for each panel of this worker
+  template <class Each>
+  void each_panel(int64_t worker, int64_t workers, Each work) const {
+    T* place = turned;
+    for (int64_t i = 0, panel = 0; i < n; ++i) {
+      const Product<T>& p = products[i];
+      const int64_t columns = rights[p.rights[0]].columns + (p.rights[1] == kNone ? 0 : rights[p.rights[1]].columns);
+      for (int64_t first = 0; first < p.left.columns; first += width, ++panel, place += columns * width)
+        if (panel % workers == worker) work(p, first, place);
     }
   }
 
-  // a group of columns of left times all panels of right; `edge` is for the last panel, if it is not whole
-  static void multiply(const T* left, int64_t columns, const T* right, int64_t to_columns, int64_t rows, bool add, T* edge,
-                       T* to) {
-    for (int64_t u = 0; u < to_columns; u += width, right += rows * width)
-      for (int64_t r = 0; r < columns; r += kRows) {
-        const int64_t together = least(columns - r, kRows);
-        T* place = to + r * to_columns + u;
-        if (u + width <= to_columns) {
-          outer<T>(together, left + r * rows, right, rows, add, place, to_columns);
-          continue;
-        }
-        outer<T>(together, left + r * rows, right, rows, false, edge, width);
-        for (int64_t i = 0; i < together; ++i, place += to_columns)
-          for (int64_t c = 0; c < to_columns - u; ++c) place[c] = (add ? place[c] : 0) + edge[i * width + c];
+  // some rows of right, kRows columns side by side
+  static void pack(const Matrix<T>& from, int64_t begin, int64_t rows, T* to) {
+    for (int64_t c = 0; c < from.columns; c += kRows) {
+      const T* row = from.data + begin * from.stride + c;
+      const int64_t size = least(from.columns - c, kRows) * sizeof(T);
+      for (int64_t k = 0; k < rows; ++k, row += from.stride, to += kRows)
+        if (size == kRows * sizeof(T)) std::memcpy(to, row, kRows * sizeof(T));
+        else std::memcpy(to, row, size);
+    }
+  }
+
+  // some rows of a panel of left, filled up with zeros, and their sums
+  static void take_panel(const Product<T>& p, int64_t first, int64_t begin, int64_t rows, T* to) {
+    const T* row = p.left.data + begin * p.left.stride + first;
+    const int64_t columns = least(p.left.columns - first, width);
+    V<T> sum[2]{};
+    for (int64_t k = 0; k < rows; ++k, row += p.left.stride, to += width)
+      for (int64_t half = 0; half < 2; ++half) {
+        const int64_t m = columns - half * N;
+        const V<T> x = m > 0 ? load(row + half * N, m) : splat<T>(0);
+        sum[half] += x;
+        store(to + half * N, x);
       }
+    for (T* all : p.sums)
+      for (int64_t c = 0; all && c < columns; ++c) all[first + c] = (begin ? all[first + c] : 0) + sum[c / N][c % N];
+  }
+
+  // from a panel's results, `columns` rows of one panel's width, to `rows` rows of the gradient
+  static void turn(const T* from, int64_t columns, int64_t rows, T* to) {
+    for (int64_t half = 0; half < rows; half += N)
+      for (int64_t c = 0; c < columns; c += N) {
+        const T* corner = from + c * width + half;
+        T* place = to + half * columns + c;
+        if (c + N <= columns && half + N <= rows) turn<true>(corner, N, N, place, columns);
+        else turn<false>(corner, least(columns - c, N), least(rows - half, N), place, columns);
+      }
+  }
+  template <bool whole>
+  __attribute__((always_inline)) static void turn(const T* from, int64_t columns, int64_t rows, T* to, int64_t stride) {
+    V<T> v[N]{};
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < N; ++i)
+      if (whole || i < columns) v[i] = load(from + i * width);
+    transpose<T>(v);
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < N; ++r)
+      if (whole || r < rows) store<whole>(to + r * stride, v[r], columns);
   }
 
   void reference(T* logits, int64_t size) const {

@@ -35,6 +35,7 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const T* at = panel + p * apart;
+      if constexpr (P == 1) __builtin_prefetch(at + 16 * width);  // many rows wait for one panel
       V<T> b0 = load(at), b1 = load(at + n);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {

@@ -52,6 +52,12 @@ struct Shape {
   int64_t back_x() const { return back_k() + (K ? panels<T>(K) * K * width : 0); }
   int64_t back_size() const { return back_x() + panels<T>(X) * W * width; }
 
+  // the gradients of the weights as Gradients sums them up: by inputs and state, by the controller's last state, by k
+  int64_t turned_size() const {
+    const int64_t gates = panels<T>(H) + panels<T>(W - H), of_logits = K ? panels<T>(logits * H) : 0;
+    return (gates * (X + H) + (panels<T>(K) + of_logits) * K) * width;
+  }
+
   const T* weights(const void* p) const { return static_cast<const T*>(p); }
   int64_t rows_at(int64_t t) const { return in.offsets[t + 1] - in.offsets[t]; }
   T* row(void* base, int64_t t, int64_t i, int64_t size) const { return static_cast<T*>(base) + (in.offsets[t] + i) * size; }
@@ -91,11 +97,11 @@ struct Share {
 };
 
 // The weights p that the forward pass kept; the last one is what is missing to 1.
-template <class T>
-inline void kept_weights(const Shape<T>& at, const T* kept, const uint8_t* allowed, int64_t m, V<T>* p) {
+template <bool plain, class T>
+inline void kept_weights(const Shape<T>& at, int64_t logits, const T* kept, const uint8_t* allowed, int64_t m, V<T>* p) {
   V<T> last = splat<T>(1);
-  for (int64_t j = 0; j < at.logits; ++j) last -= p[j] = load(kept + j * at.H, m);
-  p[at.logits] = allowed && !allowed[at.logits] ? splat<T>(0) : last;
+  for (int64_t j = 0; j < logits; ++j) last -= p[j] = load<plain>(kept + j * at.H, m);
+  p[logits] = !plain && allowed && !allowed[logits] ? splat<T>(0) : last;
 }
 
 // the reference's row of W_ih for row i of the gates, or null where nothing is taken off
@@ -185,6 +191,7 @@ struct Work {
   T* packed;
   T *d_gates, *d_probs, *d_inner;  // gradients of the pre-activations, of the controller's logits, of W_v s + b_v
   T *seen, *reset, *k;  // by step: the state that products saw, the same behind the reset gate, the controller's last
+  T* turned;            // the gradients of the weights, a panel of their rows after another, transposed
   int64_t size = 0;
 
   Work(const Shape<T>& at, void* space) {
@@ -201,6 +208,7 @@ struct Work {
     seen = take(total * at.H);
     reset = take(at.before ? total * at.H : 0);
     k = take(total * at.K);
+    turned = take(at.turned_size());
   }
 };
 
