@@ -1,14 +1,20 @@
-"""The floor: the matrix products of a layer of seven operations, alone, by `torch.mm` into memory already there.
+"""What a layer's products alone would take.
 
-One of the seven logits is free, so that a row of gates has eight blocks: features, reset gate and six logits.
+The floor is the matrix products of a layer of seven operations, by `torch.mm` into memory already there. As one
+product, its multiplications wait for no earlier step: nothing that computes the layer can be expected to be faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from shapes import Shape
+from shapes import Mode, Shape
 
 BLOCKS = 8
+"""Of a row of gates: features, reset gate and six logits, since one of the seven is free."""
+GATED_BLOCKS = 3
+"""The same of keep and replace."""
 
 
 class Floor:
@@ -53,3 +59,12 @@ class Floor:
         torch.mm(self.d_gates.t(), self.x, out=self.d_ih)
         torch.mm(self.d_v.t(), self.reset_states, out=self.d_hh[:units])
         torch.mm(self.d_rest.t(), self.states, out=self.d_hh[units:])
+
+
+def one_product(shape: Shape, mode: Mode, blocks: int) -> Callable[[], object]:
+    """All multiplications of a layer as one square product."""
+    inputs, units = shape.input_size, shape.hidden_size
+    count = shape.steps * shape.batch * blocks * units * (inputs + units) * (3 if mode == "training" else 1)
+    size = round(count ** (1 / 3))
+    a, b, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
+    return lambda: torch.mm(a, b, out=out)

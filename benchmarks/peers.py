@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import shapes
 import torch
-from floor import Floor
+from floor import BLOCKS, GATED_BLOCKS, Floor, one_product
 from onnx import TensorProto, helper, numpy_helper
 from shapes import Mode, Shape
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ def layers(shape: Shape) -> dict[str, nn.Module]:
 
 
 def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> dict[str, Call]:
-    """All peers that can run this, in the order of `shapes.PEERS`."""
+    """All peers that can run this, in the order of `shapes.PEERS`, and the arithmetic alone."""
     found: dict[str, Call] = {}
     modules = layers(shape)
     for name, module in modules.items():
@@ -61,7 +61,9 @@ def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> dic
         found[shapes.ONNX] = lambda: session.run(None, {"x": x})
     floor = Floor(shape)
     found[shapes.FLOOR] = floor.training if mode == "training" else floor.forward
-    return {name: found[name] for name in shapes.PEERS if name in found}
+    for name, blocks in ((shapes.SEVEN, BLOCKS), (shapes.GATED, GATED_BLOCKS)):
+        found[shapes.ARITHMETIC[name]] = one_product(shape, mode, blocks)
+    return {name: found[name] for name in (*shapes.PEERS, *shapes.ARITHMETIC.values()) if name in found}
 
 
 def _sizes(shape: Shape) -> tuple[int, int]:

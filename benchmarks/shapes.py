@@ -36,6 +36,8 @@ SHAPES = (
 SEVEN, GATED, CONTROLLER, CUSTOM = "seven ops", "keep + replace", "controller 50", "custom op"
 REFERENCE, GRU, LSTM, ONNX, COMPILED, FLOOR = "reference", "nn.GRU", "nn.LSTM", "onnxruntime", "compiled loop", "floor"
 PEERS = (SEVEN, GATED, CONTROLLER, CUSTOM, REFERENCE, GRU, LSTM, ONNX, COMPILED, FLOOR)
+ARITHMETIC = {SEVEN: "seven ops as one product", GATED: "keep + replace as one product"}
+"""Beside a peer: its multiplications alone, as one product."""
 
 
 @dataclass(frozen=True)
