@@ -192,9 +192,9 @@ class Forward {
   void from_state(int64_t first, int64_t count) {
     const T* panel = packed + at.packed_chunks() + first * at.packed_chunk();
     const T* const* operands = at.before ? rows_of(reset_state, at.H) : rows_of(seen, at.seen);
-    product<T>(operands, alive, at.H, panel, at.packed_chunk(), count, units.data());
+    product<T>(operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, units.data());
     if (!at.after) return;
-    product<T>(operands, alive, at.H, panel + at.H * at.width, at.packed_chunk(), count, resets.data());
+    product<T>(operands, alive, at.H, panel + at.H * at.width, at.packed_chunk(), first, count, at.H, resets.data());
   }
 
   // features, weights and new state of the units of panel c, the k-th of those that from_state worked on
@@ -202,7 +202,7 @@ class Forward {
     const int64_t tile = alive * at.width;
     const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.H * at.width;
     const T* const* operands = at.K ? rows_of(controller, at.K) : rows_of(seen, at.seen);
-    product<T>(operands, alive, at.logit_depth, panel, at.logit_depth * at.width, at.logits, tiles.data());
+    product<T>(operands, alive, at.logit_depth, panel, at.logit_depth * at.width, at.logits, is_half<T>(at.H, c), tiles.data());
     each_vector<T>(&units[k * tile], alive, c, 1, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
       const int64_t place = i * at.width + u - c * at.width;
       const V<T> reset_y = at.after ? load(&resets[k * tile + place]) : V<T>{};
