@@ -1,7 +1,7 @@
 """What a layer's products alone would take.
 
 The floor is the matrix products of a layer of seven operations, by `torch.mm` into memory already there. As one
-product, its multiplications wait for no earlier step: nothing that computes the layer can be expected to be faster.
+product, its multiplications wait for no earlier step: what torch needs for that many.
 """
 
 from __future__ import annotations

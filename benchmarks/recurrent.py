@@ -85,7 +85,7 @@ def one(record: Record, shape: Shape, mode: Mode, threads: int, budget: Budget, 
         ratio = record.ratio(shape.name, mode, threads, peer, GRU)
         if timing is not None:
             print(
-                f"  {peer:16}{timing.left_out or f'{tables.text(ratio):>22}  {len(timing.samples)} samples'}",
+                f"  {peer:30}{timing.left_out or f'{tables.text(ratio):>22}  {len(timing.samples)} samples'}",
                 flush=True,
             )
 

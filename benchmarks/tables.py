@@ -122,7 +122,7 @@ def _about(record: Record) -> str:
         "the ratios round by round. Below 1 is faster. A training step is forward and backward of the sum of the "
         "outputs, with gradients of the input and of all parameters. The floor is the matrix products of seven "
         "operations alone. As one product, the multiplications of all steps wait for nothing: one call of torch.mm on "
-        "square matrices with as many of them, the least that could be expected of any kernel. Before the clock "
+        "square matrices with as many of them. Before the clock "
         f"started, all agreed to {worst:.0e} of the largest number, values and gradients.\n\n{made}"
         + (f"\n\n¹ left out: {left_out}." if left_out else "")
     )

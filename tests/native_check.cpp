@@ -47,7 +47,7 @@ struct Sizes {
   int64_t inputs, hidden, controller, ops;
   std::vector<int64_t> alive;  // sequences at each step
   int64_t batch;
-  bool masks, python;
+  bool masks, python;  // masks: and a trace
 };
 
 template <class T>
@@ -81,9 +81,9 @@ class Check {
       problem.inner = reset == kAfter ? fresh(total * H) : nullptr;
     }
     problem.output = fresh(total * H), problem.s_n = fresh(B * H), problem.k_n = K ? fresh(B * K) : nullptr;
-    problem.p = fresh(total * L * H), problem.v = fresh(total * H);
+    if (sizes.masks) problem.p = fresh(total * L * H), problem.v = fresh(total * H);
     problem.grad_output = fresh(total * H), problem.grad_s_n = fresh(B * H), problem.grad_k_n = K ? fresh(B * K) : nullptr;
-    problem.grad_p = fresh(total * L * H), problem.grad_v = fresh(total * H);
+    if (sizes.masks) problem.grad_p = fresh(total * L * H), problem.grad_v = fresh(total * H);
     problem.d_s0 = fresh(B * H), problem.d_k0 = K ? fresh(B * K) : nullptr;
     problem.d_x = reverse ? nullptr : fresh(total * X);
     problem.d_ih = fresh(rows * X), problem.d_hh = fresh(rows * H);
@@ -165,8 +165,8 @@ static void check_functions() {
 
 int main() {
   mufuru_set_threads(parallel_for, count_threads);
-  const std::vector<int64_t> many_steps(30, 7);
-  // inputs, hidden, controller, operations, sequences at each step, batch, masks, Python operations
+  const std::vector<int64_t> many_steps(30, 7), many_rows(60, 5);
+  // inputs, hidden, controller, operations, sequences at each step, batch, masks and trace, Python operations
   const std::vector<Sizes> all = {
       {1, 1, 0, 1, {1}, 1, false, false},          {2, 1, 1, 2, {2, 1}, 3, true, false},
       {3, 11, 0, 7, {5, 5, 4, 1}, 6, true, false}, {3, 11, 7, 7, {5, 5, 4, 1}, 6, true, false},
@@ -174,6 +174,8 @@ int main() {
       {3, 11, 0, 4, {5, 4, 1}, 6, false, true},    {33, 19, 5, 7, {3, 3, 2}, 3, true, true},
       {3, 11, 0, 7, {}, 3, true, false},           {3, 11, 3, 7, {}, 0, false, false},
       {5, 33, 0, 7, many_steps, 7, true, false},   {2, 5, 0, 32, {4, 2}, 4, true, false},
+      {20, 44, 0, 7, many_rows, 5, false, false},  {7, 23, 9, 7, many_rows, 5, false, false},
+      {0, 9, 0, 7, {3, 2}, 3, false, false},       {5, 20, 0, 2, many_rows, 5, false, false},
   };
   for (const char* set : {"plain", "avx2", "avx512"}) {
     if (!mufuru_choose(set)) {

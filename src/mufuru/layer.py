@@ -205,12 +205,9 @@ class MuFuRU(Recurrent):
         return Run(unit, weights, x, s0, k0, batch_sizes, reverse=suffix.endswith("_reverse"), masks=masks)
 
     def _initial_state(self, hx: State | None, batch: Sequences) -> tuple[Tensor, Tensor | None]:
-        given = self._pair(hx)
-        states = [
-            self._one_state(state, name, size, batch)
-            for state, (name, size) in zip(given, self._state_sizes.items(), strict=False)
-        ]
-        return states[0], states[1] if len(states) == 2 else None
+        s0, k0 = self._pair(hx)
+        h = self._one_state(s0, "h_0", self.hidden_size, batch)
+        return h, None if self.controller_size is None else self._one_state(k0, "k_0", self.controller_size, batch)
 
     def _one_state(self, state: Tensor | None, name: str, size: int, batch: Sequences) -> Tensor:
         """(units, batch, size) in the order of the packed rows."""

@@ -100,8 +100,13 @@ class Recurrent(Observable, PretrainedLayer):
         self._units.append((unit, suffix, unit.names(suffix)))
 
     def _weights(self, index: int) -> Weights:
-        tensors: Any = (None if name is None else getattr(self, name) for name in self._units[index][2])
+        tensors: Any = [None if name is None else self._weight(name) for name in self._units[index][2]]
         return Weights(*tensors)
+
+    def _weight(self, name: str) -> Any:
+        """As an attribute, but the parameter itself where it is one: a module's `getattr` takes its time."""
+        weight = self._parameters.get(name)
+        return getattr(self, name) if weight is None else weight
 
     def _check_input(self, x: Tensor) -> None:
         weight = self._first_weight
@@ -129,8 +134,14 @@ class Recurrent(Observable, PretrainedLayer):
 
     @property
     def _first_weight(self) -> Tensor:
-        weight: Tensor = getattr(self, "weight_ih" + self._units[0][1])
+        weight: Tensor = self._weight(self._first_name)
         return weight
+
+    @property
+    def _first_name(self) -> str:
+        name = self._units[0][2][0]
+        assert name is not None
+        return name
 
     def _pair(self, hx: State | None) -> tuple[Tensor | None, Tensor | None]:
         """The user's state as (h, k), whichever this module takes."""

@@ -16,6 +16,7 @@ from mufuru.kernels.problem import MAX_OPS
 from mufuru.kernels.run import Result, Run
 
 Choice: TypeAlias = Literal["auto", "native", "reference"]
+CHOICES = get_args(Choice)
 
 Sequence: TypeAlias = Callable[[Run], Result]
 
@@ -24,8 +25,8 @@ _override: ContextVar[Choice | None] = ContextVar("mufuru_kernel", default=None)
 
 
 def check_choice(kernel: str) -> Any:
-    if kernel not in get_args(Choice):
-        raise ValueError(f"kernel should be one of {', '.join(map(repr, get_args(Choice)))}, got {kernel!r}")
+    if kernel not in CHOICES:
+        raise ValueError(f"kernel should be one of {', '.join(map(repr, CHOICES))}, got {kernel!r}")
     return kernel
 
 

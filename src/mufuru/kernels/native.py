@@ -212,7 +212,7 @@ def _problem(
 
 
 def contiguous(inputs: Inputs) -> Inputs:
-    tensors: Any = (tensor if tensor is None else tensor.contiguous() for tensor in inputs)
+    tensors: Any = [None if tensor is None else tensor.contiguous() for tensor in inputs]
     return Inputs(*tensors)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from array import array
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -26,8 +27,8 @@ POINTERS = [
 ]  # fmt: skip
 MAX_OPS, CUSTOM = 32, 1000
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
-_Words = ctypes.c_int64 * len(_POSITION)
-"""`struct Problem`: sizes and pointers, every field of 64 bits."""
+WORDS = len(_POSITION)
+"""Of `struct Problem`: sizes and pointers, every field of 64 bits."""
 
 
 class Problem:
@@ -38,8 +39,9 @@ class Problem:
 
     def __init__(self, sizes: tuple[int, ...], tensors: Sequence[Tensor | None]) -> None:
         self._kept = [tensors]
-        self._words = _Words(*sizes, *[0 if tensor is None else tensor.data_ptr() for tensor in tensors])
-        self.address = ctypes.addressof(self._words)
+        pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        self._words = array("q", [*sizes, *pointers, *[0] * (WORDS - len(sizes) - len(pointers))])
+        self.address, _ = self._words.buffer_info()
 
     def point(self, first: str, *tensors: Tensor) -> None:
         """Add tensors, from the field named `first` on."""
@@ -65,7 +67,7 @@ def native() -> ctypes.CDLL:
     lib = library.load()
     if lib is None:
         raise RuntimeError(f"the native kernel is not available: {library.status().reason}")
-    if lib.mufuru_problem_size() != ctypes.sizeof(_Words):
+    if lib.mufuru_problem_size() != 8 * WORDS:
         raise RuntimeError("the native library belongs to another version of mufuru: remove it, and it is built anew")
     address, count = ctypes.c_void_p, ctypes.c_int64
     lib.mufuru_space.argtypes, lib.mufuru_space.restype = [address, ctypes.c_int], count

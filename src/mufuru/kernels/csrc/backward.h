@@ -18,7 +18,7 @@ class Backward {
         packed(work.packed),
         mine(problem, worker, workers),
         n(mine.n),
-        plain(!at.K && !in.allowed && !in.grad_p && !in.grad_v && !in.zoneout && in.activation == kTanh && Ops::fixed),
+        plain(!in.allowed && !in.grad_p && !in.grad_v && !in.zoneout && in.activation == kTanh && Ops::fixed),
         d_state(n * at.H),
         d_seen(n * at.H),
         d_controller(n * at.K),

@@ -21,7 +21,7 @@ inline bool is_half(int64_t columns, int64_t c) {
 }
 
 constexpr int64_t kRows = 6;  // rows of a tile: 6 x 2 accumulators leave room in 16 registers
-// with fewer rows or vectors, more panels: as many accumulators, or the additions would wait for each other
+// with fewer rows or vectors, more panels: enough accumulators, or the additions would wait for each other
 constexpr int panels_at_once(int rows, int vectors) { return rows * vectors < 2 ? 6 : 12 / (rows * vectors); }
 
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
@@ -41,7 +41,7 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const T* at = panel + p * apart;
-      if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // many rows wait for one panel
+      if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
       V<T> b[U];
 #pragma GCC unroll 2
       for (int u = 0; u < U; ++u) b[u] = load(at + u * n);
