@@ -16,7 +16,7 @@ class Forward {
         packed(static_cast<const T*>(problem.space)),
         mine(problem, worker, workers),
         n(mine.n),
-        plain(!at.K && !in.allowed && !in.p && !in.zoneout && !in.state_mask && in.activation == kTanh && Ops::fixed),
+        plain(Ops::fixed && in.activation == kTanh && (!at.K || in.b_op) && !in.allowed && !in.p && !in.zoneout && !in.state_mask),
         keeping(in.gates),
         state(n * at.H),
         seen(n * at.seen),
@@ -243,16 +243,17 @@ class Forward {
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
     T* kept = row.probs + u;
-    const T* bias = !plain && at.K ? static_cast<const T*>(in.b_op) : packed + at.packed_bias() + at.W;
     const int64_t last = ops.size() - 1;
+    // what the products with the state are added to: the inputs' part, biases in it, or with a controller biases alone
+    const T* added = at.K ? static_cast<const T*>(in.b_op) : row.probs;
+    const T* reference = at.K ? added + (added ? last * at.H : 0) : packed + at.packed_bias() + at.W;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
-    p[last] = plain || bias ? load<plain>(bias + (!plain && at.K ? last * at.H : 0) + u, m) : splat<T>(0);
+    p[last] = plain || reference ? load<plain>(reference + u, m) : splat<T>(0);
     if (!plain && row.allowed && !row.allowed[last]) p[last] = forbidden;
     V<T> top = p[last];
     for (int64_t j = 0; j < last; ++j) {
       p[j] = load(from_s + j * tile);
-      if (plain || !at.K) p[j] += load<plain>(kept + j * at.H, m);
-      else if (bias) p[j] += load(bias + j * at.H + u, m);
+      if (plain || added) p[j] += load<plain>(added + j * at.H + u, m);
       if (!plain && row.allowed && !row.allowed[j]) p[j] = forbidden;
       top = higher<T>(p[j], top);
     }
