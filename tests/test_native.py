@@ -54,6 +54,27 @@ def test_combinations(combination: int) -> None:
     assert_kernels_agree(make_run(**dict(zip(OPTIONS, COMBINATIONS[combination], strict=True))))
 
 
+RARER: dict[str, dict[str, Any]] = {
+    "none": {},
+    "reset after": {"reset": "after"},
+    "no reset": {"reset": None},
+    "no bias": {"bias": False},
+    "sigmoid": {"activation": "sigmoid"},
+    "controller": {"controller": 7},
+    "controller without bias": {"controller": 7, "bias": False},
+    "trace": {"trace": True},
+    **{mask: {"masks": (mask,)} for mask in ("state", "zoneout", "allowed")},
+}
+
+
+@pytest.mark.parametrize("names", [ops.PAPER, ("keep", "replace")], ids=str)
+@pytest.mark.parametrize("rarer", RARER)
+def test_one_option_beside_the_code_for_none(rarer: str, names: tuple[str, ...]) -> None:
+    """These operations have code of their own for whole vectors in float32 and no rarer option."""
+    settings = {"trace": False} | RARER[rarer]
+    assert_kernels_agree(make_run(names, hidden=43, dtype=torch.float32, **settings))
+
+
 def tied(run: Run) -> Run:
     """State and features both 0, where max, min and diff have a corner; the logits are random still."""
 
@@ -191,9 +212,11 @@ def test_gradients_of_some_inputs_only(wanted: tuple[str, ...]) -> None:
         assert_kernels_agree(run)
 
 
+@pytest.mark.parametrize("masks", [("zoneout",), ()], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("wanted", [("output",), ("s_n",), ("k_n",), ("p",), ("v",), ("s_n", "v")], ids="+".join)
-def test_gradients_of_some_outputs_only(wanted: tuple[str, ...]) -> None:
-    run = make_run(controller=7, batch_sizes=UNEVEN, masks=("zoneout",))
+def test_gradients_of_some_outputs_only(wanted: tuple[str, ...], dtype: torch.dtype, masks: tuple[str, ...]) -> None:
+    run = make_run(controller=7, batch_sizes=UNEVEN, masks=masks, dtype=dtype)
     found = []
     for sequence in (operators.sequence, reference.sequence):
         result = sequence(run)._asdict()

@@ -134,14 +134,8 @@ class Recurrent(Observable, PretrainedLayer):
 
     @property
     def _first_weight(self) -> Tensor:
-        weight: Tensor = self._weight(self._first_name)
+        weight: Tensor = self._weight("weight_ih" + self._units[0][1])
         return weight
-
-    @property
-    def _first_name(self) -> str:
-        name = self._units[0][2][0]
-        assert name is not None
-        return name
 
     def _pair(self, hx: State | None) -> tuple[Tensor | None, Tensor | None]:
         """The user's state as (h, k), whichever this module takes."""
