@@ -40,7 +40,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 8, "best": 4}
+    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 10, "best": 4}
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(short=True)) == {"short": 2}
@@ -88,13 +88,15 @@ def test_choices_of_language_models_change_one_thing_each() -> None:
     found = {name: changed(config, gru) for name, config in configs(LMGrid(part="choices")).items()}
     assert found == {
         "choices/gru-lr0.0005/seed-0": {"training.learning_rate": 5e-4},
-        "choices/gru-lr0.002/seed-0": {"training.learning_rate": 2e-3},
+        "choices/gru-lr0.001/seed-0": {"training.learning_rate": 1e-3},
+        "choices/gru-lr0.004/seed-0": {"training.learning_rate": 4e-3},
         "choices/gru-batch10/seed-0": {"training.batch_size": 10},
         "choices/gru-batch40/seed-0": {"training.batch_size": 40},
         "choices/gru-window70/seed-0": {"bptt": 70},
         "choices/gru-clip1/seed-0": {"training.clip": 1.0},
         "choices/gru-clip-none/seed-0": {"training.clip": None},
         "choices/gru-start-default/seed-0": {"cell.initialisation": "default"},
+        "choices/mufuru-lr0.001/seed-0": {"cell.cell": "mufuru", "training.learning_rate": 1e-3},
     }
 
 

@@ -85,14 +85,8 @@ def _beside_paper(found: Lines, part: str) -> list[Block]:
 
 
 def choices(records: Runs) -> list[Block]:
-    """What each choice that the paper leaves open is worth, for the GRU."""
-    changed = of(records, "choices")
-    base = runs.where(of(records, "paper"), cell__cell="gru")
-    if not base:
-        return [REPORT.missing("paper")]
-    found = results.changes(base, changed, CHOICES)
-    caption = "GRU in the paper's setting, one thing changed at a time. A negative change is for the better"
-    return [results.change_table(found, caption)]
+    """What each choice that the paper leaves open is worth, by cell."""
+    return results.choice_tables(lines(records, "paper"), lines(records, "choices"), CHOICES, REPORT.missing("paper"))
 
 
 def negative(records: Runs) -> list[Block]:

@@ -140,15 +140,7 @@ def trees(records: Runs) -> list[Block]:
 
 def choices(records: Runs) -> list[Block]:
     """What each choice that the paper leaves open is worth, by cell."""
-    blocks: list[Block] = []
-    for model, changed in lines(records, "choices").items():
-        base = lines(records, "paper").get(model)
-        if base is None:
-            blocks.append(REPORT.missing("paper"))
-            continue
-        caption = f"{model} in the paper's setting, one thing changed at a time. A positive change is for the better"
-        blocks.append(results.change_table(results.changes(base, changed, CHOICES), caption))
-    return list(dict.fromkeys(blocks))
+    return results.choice_tables(lines(records, "paper"), lines(records, "choices"), CHOICES, REPORT.missing("paper"))
 
 
 def short(records: Runs) -> list[Block]:

@@ -77,6 +77,7 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
         yield "keep", f"{cell}-keep{value:g}", for_cell(paper, cell, keep_bias=value)
     for what, config in choices(for_cell(paper, "gru")):
         yield "choices", f"gru-{what}", config
+    yield "choices", "mufuru-lr0.001", with_training(for_cell(paper, "mufuru"), learning_rate=1e-3)
     for cell in cells:
         yield "best", cell, for_cell(best, cell)
     if "mufuru" in cells:
@@ -85,7 +86,7 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
 
 def choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
     """One thing changed at a time, of those on which the paper is silent."""
-    for rate in (5e-4, 2e-3):
+    for rate in (5e-4, 1e-3, 4e-3):
         yield f"lr{rate:g}", with_training(config, learning_rate=rate)
     for batch in (10, 40):
         yield f"batch{batch}", with_training(config, batch_size=batch)
