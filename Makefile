@@ -21,7 +21,7 @@ test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy src examples docs benchmarks
 	MYPYPATH=tests:tests/experiments $(BIN)/mypy $(IN_TESTS) tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile  # threads that wait leave the core to others
 
 slow: .venv/dev  ## the tests that train models
 	$(BIN)/python -m pytest -m slow

@@ -22,6 +22,8 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 3e-5}
 place; float64 is far below its bound, so that what exceeds it is a wrong formula, and float32 has 250 units."""
 UNEVEN = (4, 4, 3, 1)
 """Sequences alive at each step: of lengths 4, 3, 3, 2 and, beyond, none at all."""
+MANY = 29
+"""Sequences in a batch that is large to the native kernel: from 24 on it multiplies inputs and state as one."""
 
 
 def make_run(

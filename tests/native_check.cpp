@@ -176,6 +176,8 @@ int main() {
       {5, 33, 0, 7, many_steps, 7, true, false},   {2, 5, 0, 32, {4, 2}, 4, true, false},
       {20, 44, 0, 7, many_rows, 5, false, false},  {7, 23, 9, 7, many_rows, 5, false, false},
       {0, 9, 0, 7, {3, 2}, 3, false, false},       {5, 20, 0, 2, many_rows, 5, false, false},
+      {5, 19, 0, 7, {29, 26, 3}, 30, true, false}, {20, 44, 0, 7, {26, 25}, 26, false, false},
+      {3, 11, 0, 4, {24, 7}, 24, false, true},     {0, 9, 0, 2, {25}, 25, false, false},
   };
   for (const char* set : {"plain", "avx2", "avx512"}) {
     if (!mufuru_choose(set)) {

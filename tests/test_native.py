@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from kernels import (
+    MANY,
     UNEVEN,
     assert_close,
     assert_kernels_agree,
@@ -40,18 +41,29 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "trace": (False, True),
     "dtype": (torch.float64, torch.float32),
 }
-COMBINATIONS = random.Random(5).sample(list(itertools.product(*OPTIONS.values())), 250)
+LARGE = OPTIONS | {"batch": (MANY,), "batch_sizes": (None, UNEVEN, (MANY, 26, 2))}
 
 
-def test_every_two_options_meet() -> None:
-    for (i, first), (j, second) in itertools.combinations(enumerate(OPTIONS.values()), 2):
-        met = {(row[i], row[j]) for row in COMBINATIONS}
-        assert met == set(itertools.product(first, second))
+def combinations(options: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    rows = random.Random(5).sample(list(itertools.product(*options.values())), 250)
+    return [dict(zip(options, row, strict=True)) for row in rows]
 
 
-@pytest.mark.parametrize("combination", range(len(COMBINATIONS)))
-def test_combinations(combination: int) -> None:
-    assert_kernels_agree(make_run(**dict(zip(OPTIONS, COMBINATIONS[combination], strict=True))))
+COMBINATIONS = {"small": combinations(OPTIONS), "large": combinations(LARGE)}
+
+
+@pytest.mark.parametrize("batch", COMBINATIONS)
+def test_every_two_options_meet(batch: str) -> None:
+    options = {"small": OPTIONS, "large": LARGE}[batch]
+    for one, other in itertools.combinations(options, 2):
+        met = {(chosen[one], chosen[other]) for chosen in COMBINATIONS[batch]}
+        assert met == set(itertools.product(options[one], options[other]))
+
+
+@pytest.mark.parametrize("combination", range(250))
+@pytest.mark.parametrize("batch", COMBINATIONS)
+def test_combinations(batch: str, combination: int) -> None:
+    assert_kernels_agree(make_run(**COMBINATIONS[batch][combination]))
 
 
 RARER: dict[str, dict[str, Any]] = {
@@ -69,9 +81,10 @@ RARER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("names", [ops.PAPER, ("keep", "replace")], ids=str)
 @pytest.mark.parametrize("rarer", RARER)
-def test_one_option_beside_the_code_for_none(rarer: str, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("batch", [5, MANY])
+def test_one_option_beside_the_code_for_none(batch: int, rarer: str, names: tuple[str, ...]) -> None:
     """These operations have code of their own for whole vectors in float32 and no rarer option."""
-    settings = {"trace": False} | RARER[rarer]
+    settings = {"trace": False, "batch": batch} | RARER[rarer]
     assert_kernels_agree(make_run(names, hidden=43, dtype=torch.float32, **settings))
 
 
@@ -106,6 +119,7 @@ CASES: dict[str, Any] = {
     "noise": lambda names: make_run(names),
     "float32": lambda names: make_run(names, dtype=torch.float32),
     "ties": lambda names: tied(make_run(names)),
+    "many": lambda names: make_run(names, batch=MANY),
     "one step": lambda names: make_run(names, steps=1),
     "no step": lambda names: make_run(names, steps=0),
     "empty batch": lambda names: make_run(names, batch=0),
@@ -122,7 +136,7 @@ def test_each_operation(name: str, case: str) -> None:
 @pytest.mark.parametrize("reset", ["before", "after", None])
 @pytest.mark.parametrize("controller", [None, 7])
 class TestSizes:
-    @pytest.mark.parametrize("batch", [1, 2, 3, 5, 6, 7, 13])
+    @pytest.mark.parametrize("batch", [1, 2, 3, 5, 6, 7, 13, 23, 24, 25])
     def test_batch(self, reset: Any, controller: int | None, batch: int) -> None:
         assert_kernels_agree(make_run(reset=reset, controller=controller, batch=batch, steps=2))
 
@@ -130,11 +144,15 @@ class TestSizes:
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_hidden(self, reset: Any, controller: int | None, hidden: int, dtype: torch.dtype) -> None:
         # 33 is more than any instruction set has in a panel
-        assert_kernels_agree(make_run(reset=reset, controller=controller, hidden=hidden, dtype=dtype, steps=2))
+        sizes = {"hidden": hidden, "dtype": dtype, "steps": 2}
+        for batch in (5, MANY):
+            assert_kernels_agree(make_run(reset=reset, controller=controller, batch=batch, **sizes))
 
     @pytest.mark.parametrize("size", [1, 8, 17, 33])
     def test_inputs_and_controller(self, reset: Any, controller: int | None, size: int) -> None:
-        assert_kernels_agree(make_run(reset=reset, controller=controller and size, inputs=size, steps=2))
+        sizes = {"controller": controller and size, "inputs": size, "steps": 2}
+        for batch in (5, MANY):
+            assert_kernels_agree(make_run(reset=reset, batch=batch, **sizes))
 
     def test_no_rows(self, reset: Any, controller: int | None) -> None:
         for shape in ({"batch": 0}, {"steps": 0}, {"batch_sizes": ()}, {"batch": 0, "steps": 0, "batch_sizes": ()}):
@@ -142,7 +160,8 @@ class TestSizes:
 
     def test_strided(self, reset: Any, controller: int | None) -> None:
         masks = ("state", "zoneout", "allowed")
-        assert_kernels_agree(with_strides(make_run(reset=reset, controller=controller, masks=masks)))
+        for batch in (5, MANY):
+            assert_kernels_agree(with_strides(make_run(reset=reset, controller=controller, masks=masks, batch=batch)))
 
     def test_many_steps(self, reset: Any, controller: int | None) -> None:
         assert_kernels_agree(make_run(reset=reset, controller=controller, steps=150, batch=2, hidden=5))

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from kernels import UNEVEN, assert_close, assert_kernels_agree, everything, gradients, leaves_of, make_run, needs_native
+from kernels import (
+    MANY,
+    UNEVEN,
+    assert_close,
+    assert_kernels_agree,
+    everything,
+    gradients,
+    leaves_of,
+    make_run,
+    needs_native,
+)
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -70,7 +80,8 @@ SETS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("op", GOOD, ids=lambda op: op.__name__)
 def test_each(op: Any) -> None:
-    assert_kernels_agree(make_run(("keep", op)))
+    for batch in (5, MANY):
+        assert_kernels_agree(make_run(("keep", op), batch=batch))
     assert_kernels_agree(make_run((op, "replace"), dtype=torch.float32))
 
 
@@ -84,7 +95,9 @@ def test_among_others(ops: str, controller: int | None, reverse: bool, batch_siz
         assert_kernels_agree(run)
 
 
-@pytest.mark.parametrize("shape", [{"steps": 0}, {"batch": 0}, {"batch_sizes": ()}, {"hidden": 1}, {"batch": 1}])
+@pytest.mark.parametrize(
+    "shape", [{"steps": 0}, {"batch": 0}, {"batch_sizes": ()}, {"hidden": 1}, {"batch": 1}, {"batch": MANY}]
+)
 def test_edges(shape: dict[str, Any]) -> None:
     assert_kernels_agree(make_run(SETS["between"], controller=7, **shape))
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from kernels import assert_close, make_run, needs_native, outputs_of
+from kernels import MANY, assert_close, make_run, needs_native, outputs_of
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from mufuru import MuFuRU, use_kernel
-from mufuru.kernels import inference, operators, reference
+from mufuru.kernels import inference, native, operators, reference
 
 pytestmark = needs_native
 
@@ -39,6 +39,30 @@ def test_a_layer_made_in_inference_mode() -> None:
         first = layer(x)[0]
         layer.weight_hh_l0.mul_(-3)
         assert not torch.equal(layer(x)[0], first)
+
+
+def test_small_and_large_batches_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their weights are packed differently, once for each."""
+    layer, count = MuFuRU(3, 11, kernel="native"), 0
+    pack = native.pack
+
+    def counted(*arguments: Any) -> Tensor:
+        nonlocal count
+        count += 1
+        return pack(*arguments)
+
+    monkeypatch.setattr(native, "pack", counted)
+    with torch.no_grad():
+        for batch in (5, MANY, 1, MANY + 1, 5):
+            x = torch.randn(4, batch, 3)
+            # float32 over four steps
+            torch.testing.assert_close(outcome(layer, "native", x), outcome(layer, "reference", x), atol=1e-5, rtol=0)
+        assert count == 2
+        layer.weight_hh_l0.mul_(-1)
+        for batch in (MANY, 5, MANY):
+            x = torch.randn(4, batch, 3)
+            torch.testing.assert_close(outcome(layer, "native", x), outcome(layer, "reference", x), atol=1e-5, rtol=0)
+        assert count == 4
 
 
 def test_a_long_inference() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kernels import UNEVEN, assert_kernels_agree, leaves_of, make_run, needs_native
+from kernels import MANY, UNEVEN, assert_kernels_agree, leaves_of, make_run, needs_native
 from torch import Tensor
 
 import mufuru.kernels
@@ -115,6 +115,7 @@ def test_instruction_sets_agree_with_the_reference(
     for hidden in (11, 35):
         run = make_run(names, reset=reset, controller=controller, hidden=hidden, dtype=dtype, masks=masks)
         assert_kernels_agree(run)
+        assert_kernels_agree(make_run(names, reset=reset, hidden=hidden, dtype=dtype, batch=MANY))
         shapes = {"batch_sizes": UNEVEN, "reverse": True, "activation": "sigmoid"}
         assert_kernels_agree(make_run(reset=reset, controller=controller, hidden=hidden, dtype=dtype, **shapes))
 
@@ -122,12 +123,13 @@ def test_instruction_sets_agree_with_the_reference(
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("controller", [None, 7])
 @pytest.mark.parametrize("where", ["x", "s0", "k0", "infinite x"])
+@pytest.mark.parametrize("batch", [7, MANY])
 def test_nan_stays_in_its_sequence(
-    instruction_set: str, where: str, controller: int | None, dtype: torch.dtype
+    instruction_set: str, batch: int, where: str, controller: int | None, dtype: torch.dtype
 ) -> None:
     if where == "k0" and controller is None:
         pytest.skip("there is no k0")
-    run = make_run(controller=controller, batch=7, dtype=dtype)
+    run = make_run(controller=controller, batch=batch, dtype=dtype)
     clean = operators.sequence(run)
     with torch.no_grad():
         if where in ("s0", "k0"):
@@ -136,12 +138,12 @@ def test_nan_stays_in_its_sequence(
             # infinity times weights of both signs is NaN in the products
             run.x[2] = torch.nan if where == "x" else torch.inf
     result = operators.sequence(run)
-    others = torch.arange(7) != 2
-    steps, clean_steps = (r.output.view(4, 7, 11) for r in (result, clean))
+    others = torch.arange(batch) != 2
+    steps, clean_steps = (r.output.view(4, batch, 11) for r in (result, clean))
     assert torch.equal(steps[:, others], clean_steps[:, others])
     if where != "infinite x":
         assert steps[-1, 2].isnan().all()
-    grad = torch.autograd.grad(result.output.view(4, 7, 11)[:, others].sum(), run.x)[0].view(4, 7, 3)
+    grad = torch.autograd.grad(result.output.view(4, batch, 11)[:, others].sum(), run.x)[0].view(4, batch, 3)
     assert grad[:, others].isfinite().all()
 
 

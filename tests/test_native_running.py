@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernels import everything, leaves_of, make_run, needs_native
+from kernels import MANY, everything, leaves_of, make_run, needs_native
 
 from mufuru import MuFuRU
 from mufuru.kernels import operators
@@ -21,10 +21,12 @@ from mufuru.kernels.run import Run
 pytestmark = needs_native
 
 
-@pytest.fixture
-def big() -> Run:
+@pytest.fixture(params=["small batch", "large batch"])
+def big(request: pytest.FixtureRequest) -> Run:
     """Enough work for three threads."""
-    return make_run(batch=7, steps=40, hidden=21, controller=9, dtype=torch.float32, batch_sizes=[7] * 20 + [3] * 20)
+    batch, controller = (7, 9) if request.param == "small batch" else (MANY, None)
+    sizes = [batch] * 20 + [3] * 20
+    return make_run(batch=batch, steps=40, hidden=21, controller=controller, dtype=torch.float32, batch_sizes=sizes)
 
 
 @pytest.fixture
