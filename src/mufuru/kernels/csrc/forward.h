@@ -229,17 +229,17 @@ class Forward {
 
   template <bool plain>
   V<T> feature(int64_t i, int64_t u, int64_t m, V<T> from_s, V<T> reset_from_s) {
-    T* gate = rows[i].gates + u;
     if (at.after) {
-      const V<T> r = sigmoid<T>(load<plain>(gate + at.r, m) + reset_from_s);
-      if (keeping) store<plain>(gate + at.r, r, m);
+      T* gate = rows[i].gates + at.r + u;
+      const V<T> r = sigmoid<T>(load<plain>(gate, m) + reset_from_s);
+      if (keeping) store<plain>(gate, r, m);
       if (in.b_hh) from_s += load<plain>(static_cast<const T*>(in.b_hh) + u, m);
       if (rows[i].inner) store<plain>(rows[i].inner + u, from_s, m);
       from_s *= r;
     }
     V<T> v = load<plain>(rows[i].added + u, m) + from_s;
     v = plain || in.activation == kTanh ? tanh<T>(v) : sigmoid<T>(v);
-    if (keeping) store<plain>(gate, v, m);
+    if (keeping) store<plain>(rows[i].gates + u, v, m);
     if (!plain && rows[i].v) store(rows[i].v + u, v, m);
     return v;
   }
@@ -249,7 +249,7 @@ class Forward {
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
     const int64_t last = ops.size() - 1;
-    // what the products with the state are added to: the inputs' part, biases in it, or with a controller biases alone
+    // what the products are added to: the inputs' part with biases in it, or biases alone
     const T* added = at.K ? static_cast<const T*>(in.b_op) : row.added + at.rest;
     const T* reference = at.K ? added + (added ? last * at.H : 0) : bias + at.W;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
