@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pickle
 import random
+import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from toy import toy
 
 from mufuru.experiments.engine import RunError, checkpoint, errors, fit, load_run, randomness
@@ -42,6 +46,27 @@ def test_comes_back_as_it_was(tmp_path: Path) -> None:
     saved = example()
     checkpoint.save(tmp_path / "a.safetensors", saved)
     assert_equal(saved, checkpoint.load(tmp_path / "a.safetensors"))
+
+
+def test_ctrl_c_while_reading_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code makes another error of it."""
+
+    def read(*arguments: Any, **options: Any) -> Any:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("could not determine the shape") from None
+        return safe_open(*arguments, **options)
+
+    saved = example()
+    checkpoint.save(tmp_path / "a", saved)
+    monkeypatch.setattr(checkpoint, "safe_open", read)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.load(tmp_path / "a")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.undo()
+        assert_equal(saved, pool.submit(checkpoint.load, tmp_path / "a").result())
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ HELP = {
     ("reproduce", "logic", "--help"): ("--jobs", "--seeds", "--sizes", "--part", "--short", "--record"),
     ("doctor", "--help"): ("--json",),
 }
+MEMORY = "not enough memory for this model and its data: try fewer units, a smaller batch or less data"
 MISTAKES = {
     "trian": "unknown command trian. Did you mean train?",
     "--versoin": "unknown option --versoin.",
@@ -46,7 +47,15 @@ MISTAKES = {
     "train logic --threads 0": "--threads should be from 1 to 1024, got 0",
     "evaluate run --threads 99999999999999": "--threads should be from 1 to 1024, got 99999999999999",
     "generate run --prompt --the": "If it is the value of --prompt, write --prompt='--the'.",
-    "generate run --seed 99999999999999999999": "--seed should be from 0 to 2**63 - 1",
+    "generate run --seed 99999999999999999999": "--seed should be from 0 to 2**32 - 1",
+    "generate run --top-k 1.5": "--top-k should be a whole number or None, got '1.5'. See",
+    "generate run --prompt -x": "--prompt needs a value; one that begins with - is written --prompt=VALUE.",
+    "generate run --runn x": "unknown option --runn. See",
+    "evaluate run --segment 3": "learning rate, decay and segment are those of dynamic evaluation: add --dynamic",
+    "train lm --clip abc": "--clip should be a number or None, got 'abc'. See",
+    "train lm --text a --level char --text=b": "--text is given twice: give all its values after one --text.",
+    "train lm --held-out 0.1": "--held-out needs 2 values.",
+    "train lm --bptt 99999999999999999999": "bptt should be at most 2147483647, got 99999999999999999999",
     "train logic --seed": "--seed needs a value",
     "train logic stray": "not understood: stray",
     "evaluate": "RUN is missing",
@@ -143,6 +152,8 @@ def raising(error: BaseException) -> Any:
         (KeyboardInterrupt(), 130, "mufuru: stopped\n"),
         (PermissionError(13, "Permission denied", "a/file"), 1, "mufuru: a/file: Permission denied\n"),
         (OSError("odd"), 1, "mufuru: odd\n"),
+        (MemoryError(), 1, f"mufuru: {MEMORY}\n"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 1, f"mufuru: {MEMORY}\n"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
@@ -157,7 +168,10 @@ def test_exit_codes(
     assert command(capsys, "doctor") == (code, "", message)
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), ModuleNotFoundError("no module", name="mufuru.typo")])
+@pytest.mark.parametrize(
+    "error",
+    [ZeroDivisionError("a bug"), RuntimeError("another"), ModuleNotFoundError("no module", name="mufuru.typo")],
+)
 def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "run", raising(error))
     with pytest.raises(type(error)):
@@ -180,6 +194,23 @@ def test_a_missing_package_is_named_with_its_remedy() -> None:
     done = run_python(f"{start}; sys.exit(main(['doctor']))")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "mufuru: tyro is not installed: pip install 'mufuru[experiments]'\n"
+
+
+def test_ctrl_c_while_modules_are_read() -> None:
+    raising = "type('Finder', (), {'find_spec': lambda *_: (_ for _ in ()).throw(KeyboardInterrupt())})"
+    start = f"import sys; from mufuru.experiments.cli import main; sys.meta_path.insert(0, {raising})"
+    done = run_python(f"{start}; sys.exit(main(['doctor']))")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mufuru: stopped\n")
+
+
+@pytest.mark.parametrize(("streams", "said"), [(">&-", ""), (">&- 2>&-", ""), ("", "caf?\n")])
+def test_streams_that_are_closed_or_plain(streams: str, said: str) -> None:
+    code = "import sys; from mufuru.experiments.cli import dispatch, doctor, main; "
+    code += "doctor.run = lambda _: print('caf\\xe9') or 0; sys.exit(main(['doctor']))"
+    variables = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONIOENCODING": "ascii"}
+    line = f'{sys.executable} -c "{code}" {streams}'
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, env=variables, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import torch
 from commands import TINY, assert_refused, command
 
-from mufuru.experiments.cli import main
+from mufuru.experiments.cli import main, score
+from mufuru.experiments.cli.show import number
 from mufuru.experiments.engine import evaluate, load_run
 from mufuru.experiments.tasks.lm.sampling import Taste
 
@@ -118,6 +120,30 @@ def test_scores_of_words(runs: Path, article: Path, capsys: pytest.CaptureFixtur
     assert [token for token, _ in found["scores"]] == [row[0] for row in rows]
 
 
+def test_a_text_from_standard_input(
+    runs: Path, article: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = command(capsys, "score", runs / "word", article)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(article.read_bytes())))
+    assert command(capsys, "score", runs / "word") == wanted
+    assert_refused(command(capsys, "score", runs / "word"), 1, "standard input is empty: expected text")
+
+
+def test_a_perplexity_beyond_all_measure_is_short() -> None:
+    assert [number(value) for value in (None, 1.23456, 1e7, 1e304)] == ["", "1.2346", "1e+07", "1e+304"]
+    summary = {"perplexity": 1e304, "tokens": 1, "unknown": 0}
+    assert score.sentence(summary) == "perplexity 1e+304 over 1 token, 0 of them unknown to the model"
+
+
+def test_a_prompt_is_read_as_a_file_is(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Form feeds end no line; the two characters that end one on other systems are one."""
+    ends = [command(capsys, "generate", runs / "char", "--prompt", f"the{end}cat") for end in ("\n", "\r\n", "\r")]
+    assert ends == [ends[0]] * 3
+    assert ends[0].out.startswith("the\ncat")
+    said = command(capsys, "generate", runs / "word", "--prompt", "the\x0ccat", "--length", 3)
+    assert said.out.startswith("the cat ")
+
+
 def test_scores_of_characters(runs: Path, article: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(command(capsys, "score", runs / "char", article, "--json", "--summary").out)
     assert found["tokens"] == len(article.read_text())
@@ -168,7 +194,7 @@ def test_a_text_that_changed_is_told_in_one_line(runs: Path, capsys: pytest.Capt
         ("generate {} --temperature -1", "temperature should be a number of at least 0, got -1"),
         ("generate {} --top-k 0", "top_k should be at least 1, got 0"),
         ("generate {} --topk 3", "Did you mean --top-k?"),
-        ("score {}", "FILE is missing"),
+        ("score {} one two", "not understood: two"),
     ],
 )
 def test_typing_mistakes(runs: Path, line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

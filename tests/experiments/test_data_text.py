@@ -208,7 +208,7 @@ def test_too_short_to_hold_out(tmp_path: Path) -> None:
 
 def test_a_validation_file_of_one_token(tmp_path: Path) -> None:
     one = write(tmp_path, b"a", "one.txt")
-    with pytest.raises(DataError, match=r"the validation part of text.txt has 1 token, expected at least 2"):
+    with pytest.raises(DataError, match=r"one.txt holds one token: there is nothing to predict. Give more text"):
         text.load([write(tmp_path, SMALL)], "char", valid_files=[one])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,18 @@ from folders import assert_same_run, contents, names
 from torch import nn
 from toy import ToyTask, intrude, pretend, toy
 
-from mufuru.experiments.engine import RunError, checkpoint, evaluate, fit, load_run, randomness, read_config
+from mufuru.experiments.engine import (
+    Interrupted,
+    RunError,
+    checkpoint,
+    evaluate,
+    fit,
+    load_run,
+    randomness,
+    read_config,
+)
 from mufuru.experiments.engine.fit import Fit
+from mufuru.experiments.engine.store import Store
 from mufuru.experiments.record import RunFolder, read_run
 from mufuru.experiments.settings import SettingError
 
@@ -309,7 +320,7 @@ def test_a_folder_in_disorder(tmp_path: Path, change: Any, resume: bool, message
 
 def test_places_where_no_run_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError, match=r"cannot write to .*file"):
+    with pytest.raises(RunError, match=r"file is a file: expected a folder for the run"):
         fit("toy", toy(), tmp_path / "file")
     with pytest.raises(RunError, match="there is no run in"):
         fit("toy", toy(), tmp_path / "nothing", resume=True)
@@ -324,8 +335,32 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     fit("toy", toy(), tmp_path / "small")
     fit("toy", toy(size=4), tmp_path / "large")
     (tmp_path / "small" / "best.safetensors").write_bytes((tmp_path / "large" / "best.safetensors").read_bytes())
-    with pytest.raises(RunError, match="are not those of the model in its config"):
+    with pytest.raises(RunError, match="are not those of the model that its config"):
         load_run(tmp_path / "small")
+
+
+def test_a_run_without_weights_says_how_to_get_some(tmp_path: Path) -> None:
+    fit("toy", toy(), tmp_path / "run")
+    (tmp_path / "run" / "best.safetensors").unlink()
+    with pytest.raises(RunError, match=r"has no best.safetensors yet: let it train on with `mufuru train --resume"):
+        load_run(tmp_path / "run")
+
+
+def test_stopped_before_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a run, Ctrl-C says how to go on with it."""
+    begin = Store.begin
+
+    def begin_and_stop(store: Store) -> None:
+        begin(store)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Store, "begin", begin_and_stop)
+    with pytest.raises(Interrupted, match=r"stopped after update 1 of \d+, everything is saved: go on with"):
+        fit("toy", toy(), tmp_path / "run")
+    fit("toy", toy(), tmp_path / "run", resume=True)
+    monkeypatch.undo()
+    fit("toy", toy(), tmp_path / "other")
+    assert_same_run(tmp_path / "run", tmp_path / "other")
 
 
 def test_runs_outside_of_the_main_thread(tmp_path: Path) -> None:

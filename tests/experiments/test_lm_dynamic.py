@@ -111,6 +111,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["dynamic"] != found["metrics"]
     assert "dynamic" in command(capsys, "evaluate", run, "--dynamic").out
     assert "dynamic" not in command(capsys, "evaluate", run, "--json").out
+    diverged = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", 1e60)
+    assert_refused(diverged, 1, "dynamic evaluation diverged", "Try a learning_rate below 1e+60")
     assert_refused(command(capsys, "evaluate", run, "--dynamic", "--decay", 2), 2, "decay should be from 0 to 1, got 2")
     assert command(capsys, "train", "logic", *TINY, "--epochs", 1, "--output", tmp_path / "logic", "--quiet").code == 0
     refused = command(capsys, "evaluate", tmp_path / "logic", "--dynamic")

@@ -13,6 +13,8 @@ from mufuru.ops import did_you_mean
 
 T = TypeVar("T")
 Schedule = Literal["constant", "linear", "cosine", "plateau"]
+LARGEST = 2**31 - 1
+"""No whole number in the settings can be meant to be larger."""
 
 
 class SettingError(ValueError):
@@ -67,6 +69,8 @@ def check_positive(settings: Any, *names: str) -> None:
         value = getattr(settings, name)
         if value is not None and not 0 < value < math.inf:
             raise SettingError(f"{name} should be a number above 0, got {value}")
+        if isinstance(value, int) and value > LARGEST:
+            raise SettingError(f"{name} should be at most {LARGEST}, got {value}")
 
 
 def check_fraction(settings: Any, *names: str) -> None:

@@ -12,12 +12,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 for a failure, 2 for a typing mistake, 130 after Ctrl-C."""
     try:
         from mufuru.experiments.cli.dispatch import run
-    except ModuleNotFoundError as error:
-        return explain_missing(error)
-    try:
+
         return run(sys.argv[1:] if arguments is None else list(arguments))
     except ModuleNotFoundError as error:
         return explain_missing(error)
+    except KeyboardInterrupt:
+        # while modules are still being read; the commands themselves have more to say
+        print("mufuru: stopped", file=sys.stderr)
+        return 130
 
 
 def explain_missing(error: ModuleNotFoundError) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -65,6 +66,7 @@ Arguments: TypeAlias = list[str]
 
 def run(arguments: Arguments) -> int:
     """Run the command that the arguments name."""
+    _prepare_streams()
     try:
         with _plain_warnings():
             code = _run_command(arguments)
@@ -83,6 +85,10 @@ def run(arguments: Arguments) -> int:
         return _say(error, 2)
     except (DataError, SettingError, RunError, RecordError) as error:
         return _say(error, 1)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_memory(error):
+            raise
+        return _say("not enough memory for this model and its data: try fewer units, a smaller batch or less data", 1)
     except OSError as error:
         return _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error, 1)
 
@@ -99,6 +105,20 @@ def _run_command(arguments: Arguments) -> int:
         kind = "option" if command.startswith("-") else "command"
         raise UsageError(f"unknown {kind} {command}.{nearest(command, list(COMMANDS))} See mufuru --help")
     return int(importlib.import_module(f"mufuru.experiments.cli.{command}").run(rest))
+
+
+def _prepare_streams() -> None:
+    """A stream that was closed swallows what is said, and one that cannot write a letter writes a question mark."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _is_memory(error: MemoryError | RuntimeError) -> bool:
+    return isinstance(error, MemoryError) or any(word in str(error) for word in ("allocate memory", "size calculation"))
 
 
 @contextmanager

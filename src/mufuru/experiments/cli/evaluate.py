@@ -52,6 +52,8 @@ def run(arguments: list[str]) -> int:
     description = "Evaluate a trained model: the weights of the run that its settings select."
     chosen = parse(Evaluate, arguments, prog="mufuru evaluate", description=description, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru evaluate")
+    if not chosen.dynamic and how_of(chosen) != Dynamic():
+        raise UsageError("learning rate, decay and segment are those of dynamic evaluation: add --dynamic")
     task, model = load_run(chosen.run)
     found: dict[str, dict[str, float]] = {chosen.split: evaluate(task, model, chosen.split)}
     if chosen.dynamic:
@@ -68,8 +70,11 @@ def evaluate_dynamically(task: Task, model: nn.Module, chosen: Evaluate) -> dict
     """Only language models can: what follows a text is its own label."""
     if not isinstance(task, LMTask):
         raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
+    return dynamic.evaluate(task, model, chosen.split, how_of(chosen))
+
+
+def how_of(chosen: Evaluate) -> Dynamic:
     try:
-        how = Dynamic(chosen.learning_rate, chosen.decay, chosen.segment)
+        return Dynamic(chosen.learning_rate, chosen.decay, chosen.segment)
     except SettingError as error:
         raise UsageError(f"{error}. See mufuru evaluate --help") from None
-    return dynamic.evaluate(task, model, chosen.split, how)

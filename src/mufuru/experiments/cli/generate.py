@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ import tyro
 
 from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
 from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.data.lines import decoded
 from mufuru.experiments.data.text import cut
 from mufuru.experiments.data.vocabulary import END
 from mufuru.experiments.settings import SettingError
@@ -53,8 +55,8 @@ def run(arguments: list[str]) -> int:
         taste = Taste(chosen.temperature, chosen.top_k)
     except SettingError as error:
         raise UsageError(f"{error}. See mufuru generate --help") from None
-    if not 0 <= chosen.seed < 2**63:
-        raise UsageError(f"--seed should be from 0 to 2**63 - 1, got {chosen.seed}. See mufuru generate --help")
+    if not 0 <= chosen.seed < 2**32:
+        raise UsageError(f"--seed should be from 0 to 2**32 - 1, got {chosen.seed}. See mufuru generate --help")
     torch.set_num_threads(1)
     loaded = load_language_model(chosen.run)
     write(loaded, chosen, taste)
@@ -80,7 +82,9 @@ def write(loaded: LoadedModel, chosen: Generate, taste: Taste) -> None:
 
 def prompt_words(prompt: str, loaded: LoadedModel) -> list[str]:
     """The tokens of the prompt; its last line is not at its end yet, unless it says so."""
-    words = list(cut(prompt.splitlines(keepends=True), loaded.level))
+    # as a file would be read; a prompt may hold what no UTF-8 can
+    lines = decoded(io.BytesIO(prompt.encode(errors="replace")), Path("the prompt"))
+    words = list(cut(lines, loaded.level))
     return words[:-1] if words and loaded.level == "word" and not prompt.endswith("\n") else words
 
 

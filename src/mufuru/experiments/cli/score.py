@@ -14,8 +14,10 @@ import torch
 import tyro
 
 from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
+from mufuru.experiments.cli.show import number
 from mufuru.experiments.cli.usage import parse, use_threads
 from mufuru.experiments.data import text
+from mufuru.experiments.data.lines import decoded
 from mufuru.experiments.tasks.lm.batches import cut
 from mufuru.experiments.tasks.lm.task import first_token, perplexity
 
@@ -23,6 +25,7 @@ EXAMPLES = """\
   mufuru score runs/lm article.txt
   mufuru score runs/lm article.txt --summary
   mufuru score runs/lm article.txt --json > scores.json
+  zcat articles.gz | mufuru score runs/lm --summary
 """
 WINDOW = 512
 """Tokens read at a time; no score depends on it."""
@@ -32,8 +35,8 @@ WINDOW = 512
 class Score:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run of `mufuru train lm`."""
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """Text to score, UTF-8."""
+    file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = None
+    """Text to score, UTF-8; none for standard input."""
     summary: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Only the perplexity of the whole text, not every token."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -56,7 +59,7 @@ then, on stderr, the perplexity. A token that the model does not know is scored 
     chosen = parse(Score, arguments, prog="mufuru score", description=description, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru score")
     loaded = load_language_model(chosen.run)
-    words = list(text.tokens(chosen.file, loaded.level))
+    words = list(read(chosen.file, loaded.level))
     found = scores(loaded, words)
     if chosen.json or chosen.summary:
         rows = list(found)
@@ -69,6 +72,14 @@ then, on stderr, the perplexity. A token that the model does not know is scored 
         print(f"{escape(row.token)}\t{row.log_probability:.6f}")
     print(sentence(summarise(loaded, rows)), file=sys.stderr)
     return 0
+
+
+def read(file: Path | None, level: text.Level) -> Iterator[str]:
+    """The tokens of a file or of standard input."""
+    if file is not None:
+        return text.tokens(file, level)
+    place = Path("standard input")
+    return text.tokens_of(decoded(sys.stdin.buffer, place), level, place)
 
 
 @torch.no_grad()
@@ -99,10 +110,9 @@ def show(summary: dict[str, Any], rows: list[Scored], as_json: bool) -> None:
 
 def sentence(summary: dict[str, Any]) -> str:
     bits = f", {summary['bits_per_character']:.4f} bits per character" if "bits_per_character" in summary else ""
-    return (
-        f"perplexity {summary['perplexity']:.4f}{bits} over {summary['tokens']} tokens, "
-        f"{summary['unknown']} of them unknown to the model"
-    )
+    over = "1 token" if summary["tokens"] == 1 else f"{summary['tokens']} tokens"
+    unknown = f"{summary['unknown']} of them unknown to the model"
+    return f"perplexity {number(summary['perplexity'])}{bits} over {over}, {unknown}"
 
 
 def escape(token: str) -> str:

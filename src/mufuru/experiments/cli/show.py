@@ -10,16 +10,19 @@ from rich.table import Table
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import models, runs, tables
 
+HUGE = 1e7
+
 
 def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
     """A table with a row per data set and a column per metric."""
     names = list(dict.fromkeys(name for metrics in splits.values() for name in metrics))
-    rows = ([split, *(_number(metrics.get(name)) for name in names)] for split, metrics in splits.items())
+    rows = ([split, *(number(metrics.get(name)) for name in names)] for split, metrics in splits.items())
     _show("", ["", *names], rows)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def number(value: float | None) -> str:
+    """A metric; one that is beyond all measure is not told digit by digit."""
+    return "" if value is None else f"{value:.4f}" if value < HUGE else f"{value:.4g}"
 
 
 def show_accuracy(title: str, records: Sequence[Record]) -> None:

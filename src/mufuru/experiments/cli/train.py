@@ -21,7 +21,7 @@ class Options:
     """What is not a setting of the run itself."""
 
     preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Settings to start from; the options below change them."""
+    """Settings to start from, the first of them if none is named; the options below change them."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
     """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None

@@ -23,7 +23,20 @@ PLAINER = (
     (r"^Error parsing (--\S+): invalid literal for int\(\) with base 10:", r"\1 should be a whole number, got"),
     (r"^Error parsing (--\S+): could not convert string to float:", r"\1 should be a number, got"),
     (r"^Error parsing (--\S+): Could not find valid parse for arguments: (.*)", r"\1 cannot be \2"),
+    (
+        r"^Error parsing (--\S+): no type matching \{None\}\|INT .*? from \['(.*?)'\].*",
+        r"\1 should be a whole number or None, got '\2'",
+    ),
+    (
+        r"^Error parsing (--\S+): no type matching \{None\}\|FLOAT .*? from \['(.*?)'\].*",
+        r"\1 should be a number or None, got '\2'",
+    ),
     (r"^Error parsing (?!-)\S+: ", ""),
+    (
+        r"^Missing value for argument '(.*?)'\. Expected 1 values\.",
+        r"\1 needs a value; one that begins with - is written \1=VALUE.",
+    ),
+    (r"^Missing value for argument '(.*?)'\. Expected (\d+) values\.", r"\1 needs \2 values."),
     (r"^Missing value for argument '(.*?)'\. Expected .*", r"\1 needs a value."),
     (r"^Missing from .*?: (\S+).*", r"\1 is missing."),
     (r"^Unrecognized options: ", "not understood: "),
@@ -65,26 +78,32 @@ def use_threads(threads: int, prog: str) -> None:
 
 
 def check_options(kind: type[Any], arguments: list[str], prog: str) -> None:
-    """Refuse an option that does not exist, before anything else is found missing because of it."""
-    known = ["--help", *options(kind)]
+    """Refuse an option that does not exist, before anything else is found missing because of it, and one whose values
+    a second one would replace in silence."""
+    known = {"--help": False, **options(kind)}
+    seen = set()
     for before, argument in pairwise(("", *arguments)):
         name = argument.partition("=")[0].replace("_", "-")
         if name.startswith("--") and name != "--" and name not in known:
             value = f" If it is the value of {before}, write {before}={argument!r}." if before in known else ""
-            raise UsageError(f"unknown option {name}.{nearest(name, known)}{value} See {prog} --help")
+            raise UsageError(f"unknown option {name}.{nearest(name, list(known))}{value} See {prog} --help")
+        if known.get(name) and name in seen:
+            raise UsageError(f"{name} is given twice: give all its values after one {name}. See {prog} --help")
+        seen.add(name)
 
 
-def options(kind: type[Any]) -> list[str]:
-    """All options that tyro makes of a dataclass and those inside it."""
-    found: list[str] = []
+def options(kind: type[Any]) -> dict[str, bool]:
+    """All options that tyro makes of a dataclass and those inside it, and whether they take any number of values."""
+    found: dict[str, bool] = {}
     annotated = typing.get_type_hints(kind, include_extras=True)
     for name, hint in typing.get_type_hints(kind).items():
         if dataclasses.is_dataclass(hint):
-            found += options(typing.cast("type[Any]", hint))
-        else:
+            found |= options(typing.cast("type[Any]", hint))
+        elif tyro.conf.Positional not in getattr(annotated[name], "__metadata__", ()):
             flag = name.replace("_", "-")
-            # those that are annotated have no opposite
-            found += [f"--{flag}", f"--no-{flag}"] if annotated[name] is bool else [f"--{flag}"]
+            found[f"--{flag}"] = typing.get_origin(hint) is tuple and typing.get_args(hint)[-1] is Ellipsis
+            if annotated[name] is bool:  # those that are annotated have no opposite
+                found[f"--no-{flag}"] = False
     return found
 
 

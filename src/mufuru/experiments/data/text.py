@@ -47,8 +47,9 @@ def load(
     _check_apart(files, valid_files, test_files)
     numbering = Numbering()
     text, valid, test = (_read(numbering, part, level) for part in (files, valid_files, test_files))
-    if len(text) < 2:
-        raise DataError(f"{_names(files)} holds one token: there is nothing to predict. Give more text")
+    for part, paths in ((text, files), (valid, valid_files), (test, test_files)):
+        if paths and len(part) < 2:
+            raise DataError(f"{_names(paths)} holds one token: there is nothing to predict. Give more text")
     fractions = 0.0 if valid_files else held_out[0], 0.0 if test_files else held_out[1]
     train, tail, end = _split(text, fractions)
     valid, test = valid if valid_files else tail, test if test_files else end
@@ -59,7 +60,11 @@ def load(
 
 def tokens(path: Path, level: Level) -> Iterator[str]:
     """The words or characters of a file; one without any is refused."""
-    lines = iter(read_lines(path))
+    return tokens_of(read_lines(path), level, path)
+
+
+def tokens_of(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
+    """The same for a text that is being read already; errors call it by the path."""
     # by words, lines of white space alone are an empty text: there would be nothing but <eos>
     empty: list[str] = []
     for line in lines:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mufuru.experiments.engine.errors import RunError
+from mufuru.experiments.engine.stopping import deferred
 from mufuru.experiments.files import write_atomically
 
 ENTRY = "mufuru"
@@ -52,7 +53,7 @@ def save(path: Path, checkpoint: Checkpoint, keep: Path | None = None) -> None:
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint and check every byte of its tensors and values."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with deferred(), safe_open(path, framework="pt") as file:
             content = json.loads((file.metadata() or {})[ENTRY])
             # the file is mapped into memory: a copy does not change when the file does
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mufuru.experiments import tasks
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.engine import checkpoint, randomness
-from mufuru.experiments.engine.errors import RunError
+from mufuru.experiments.engine.errors import RunError, resume_command
 from mufuru.experiments.record import RecordError, RunFolder, read_document
 from mufuru.experiments.settings import SettingError, choose, from_json
 from mufuru.experiments.tasks.task import Task, Totals
@@ -99,10 +99,13 @@ def load_model(folder: Path, which: Which = "selected") -> nn.Module:
 def read_weights(folder: Path, which: Literal["best", "last"]) -> dict[str, Tensor]:
     """The weights that a run keeps; the last ones as they are tested, averaged where the run averages."""
     files = RunFolder(folder)
+    place = files.best if which == "best" else files.last
+    if not place.exists():
+        raise RunError(f"the run in {folder} has no {place.name} yet: let it train on with {resume_command(folder)}")
+    kept = checkpoint.load(place)
     if which == "best":
-        return checkpoint.load(files.best).tensors
-    last = checkpoint.load(files.last)
-    return last.part("average") or last.part("model")
+        return kept.tensors
+    return kept.part("average") or kept.part("model")
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
@@ -110,6 +113,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        # torch's message has several lines
-        reason = " ".join(str(error).split())
-        raise RunError(f"the weights in {folder} are not those of the model in its config.json: {reason}") from None
+        # torch's message has a title and several lines
+        reason = " ".join(str(error).split()).partition(": ")[2].rstrip(".")
+        raise RunError(f"the weights in {folder} are not those of the model that its config.json and data describe: "
+                       f"{reason}. If the data has changed, give back what it was trained on") from None  # fmt: skip

@@ -53,16 +53,17 @@ def fit(
         if resume:
             store.note_environment()
         task, model = make_again(kind, config, folder) if resume else make(kind, config)
-        if not resume:
-            # only now: settings whose data cannot be had leave nothing behind
-            store.begin()
-        if description := getattr(task, "description", ""):
-            watchers[0].tell(description)
         run = Fit(task, model, config.training, store, watchers, checkpoint_seconds)
-        run.restore(store.latest())
-        with watching(run, f"{kind} in {folder}"), run.stop:
-            run.train()
-            return run.finish()
+        with run.stop:
+            if not resume:
+                # only now: settings whose data cannot be had leave nothing behind
+                store.begin()
+            if description := getattr(task, "description", ""):
+                watchers[0].tell(description)
+            run.restore(store.latest())
+            with watching(run, f"{kind} in {folder}"):
+                run.train()
+                return run.finish()
 
 
 class Fit:

@@ -25,6 +25,8 @@ def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[S
     """A new run in a folder, or the one that is there; for this process alone while it is open."""
     if resume and not RunFolder(path).config.exists():
         raise RunError(f"there is no run in {path} to go on with: start it without --resume")
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file: expected a folder for the run, or a name that is free")
     with writing_to(path):
         path.mkdir(parents=True, exist_ok=True)
     # on the folder itself: no file that could be left behind

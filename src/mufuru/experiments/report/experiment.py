@@ -62,8 +62,11 @@ class Report:
         return tuple(name for name in self.parts if name != SHORT)
 
     def is_one_experiment(self, records: Runs) -> bool:
-        """Do all runs belong to parts, and those of a part differ in nothing but what the part varies?"""
+        """Do all runs belong to parts, are they on the paper's data, and do those of a part differ in nothing but what
+        the part varies?"""
         if not records or any(r.task not in self.tasks or r.group not in self.parts for r in records):
+            return False
+        if not all(map(runs.on_papers_data, records)):
             return False
         places = [
             [r.task, r.group, *(runs.setting(r, name) for name in (*self.parts[r.group].axes, "seed"))] for r in records
@@ -104,7 +107,7 @@ class Report:
         written = [output / "report.html"]
         for picture in pictures(whole):
             written += picture.write(output)
-        write_atomically(written[0], render.render(whole).encode())
+        write_atomically(written[0], render.render(whole).encode(errors="backslashreplace"))
         return written
 
     def document(self, records: Sequence[Record]) -> dict[str, str]:

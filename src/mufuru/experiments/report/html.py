@@ -15,7 +15,7 @@ from mufuru.experiments.report.runs import Runs
 def write(records: Sequence[Record], path: Path) -> None:
     """Write the report of these runs: that of the paper's experiment where they belong to one, else run by run."""
     found = runs.unique(records)
-    write_atomically(path, render.render(_page(found)).encode())
+    write_atomically(path, render.render(_page(found)).encode(errors="backslashreplace"))
 
 
 def _page(found: Runs) -> Page:

@@ -39,8 +39,9 @@ def _task(task: str, records: Runs) -> list[Section]:
 
 def published(task: str, records: Runs) -> tuple[paper.Number, ...]:
     """The paper's numbers, where the runs are on the paper's data."""
-    own = any(runs.setting(record, name) for record in records for name in ("data.text", "data.data", "data.treebank"))
-    return () if own else paper.numbers({"classify": "sentiment", "trees": "sentiment"}.get(task, task))
+    if not all(map(runs.on_papers_data, records)):
+        return ()
+    return paper.numbers({"classify": "sentiment", "trees": "sentiment"}.get(task, task))
 
 
 def _operations(task: str, records: Runs) -> list[Block]:

@@ -25,6 +25,11 @@ def setting(record: Record, path: str) -> Any:
     return found
 
 
+def on_papers_data(record: Record) -> bool:
+    """Not on a user's own."""
+    return not any(setting(record, name) for name in ("data.text", "data.data", "data.treebank"))
+
+
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by their dotted names."""
     found: dict[str, Any] = {}

@@ -78,7 +78,8 @@ class LMConfig:
     bptt: int = 35
     """Time steps per truncated back-propagation window."""
     evaluation_window: int = 512
-    """Tokens read at a time in evaluation, where the text is one stream; no metric depends on it."""
+    """Tokens read at a time in evaluation, where validation and test are one stream each; no metric depends on it. The
+    training text is measured in the columns and windows that it is trained in."""
 
     def __post_init__(self) -> None:
         check_positive(self, "embedding_size", "embedding_scale", "bptt", "evaluation_window")
@@ -87,8 +88,8 @@ class LMConfig:
             raise SettingError("a language model cannot read ahead: leave bidirectional out")
         if self.tied and self.features != self.cell.hidden_size:
             raise SettingError(
-                "tied embeddings need an embedding_size of hidden_size, "
-                f"got {self.features} and {self.cell.hidden_size}: leave embedding_size or tied out"
+                f"tied embeddings need an embedding_size of hidden_size, got {self.features} and "
+                f"{self.cell.hidden_size}: leave embedding_size out, or do without tied (--no-tied)"
             )
 
     @property

@@ -12,6 +12,7 @@ apart.
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,11 @@ def evaluate(task: LMTask, model: nn.Module, split: str, how: Dynamic) -> dict[s
             found = learner.predict(window.inputs, window.targets, state)
             gradients = torch.autograd.grad(found.loss / window.targets.numel(), weights)
         state = _add(totals, found, window.targets.numel())
+        if not math.isfinite(totals.loss):
+            raise SettingError(
+                f"dynamic evaluation diverged: the loss is {totals.loss} after {totals.count} tokens. "
+                f"Try a learning_rate below {how.learning_rate:g}"
+            )
         with torch.no_grad():
             for weight, gradient, start in zip(weights, gradients, trained, strict=True):
                 weight += how.decay * (start - weight) - how.learning_rate * gradient

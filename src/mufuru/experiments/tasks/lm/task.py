@@ -33,7 +33,11 @@ class LMTask:
         self.config = config
         self.corpus = load(config.data) if corpus is None else corpus
         batch_size = config.training.batch_size
-        self.corpus.require("train", batch_size, f"one for each of the {batch_size} columns of a batch")
+        self.corpus.require(
+            "train",
+            batch_size,
+            f"one for each of the {batch_size} columns of a batch. Give more text, or a smaller --batch-size",
+        )
         first = first_token(self.corpus.vocabulary)
         self._windows = {
             "train": cut(self.corpus.train, first, batch_size, config.bptt),
