@@ -85,6 +85,13 @@ def test_curves_by_hand() -> None:
     assert curves.middle([2.0]) == (2.0, 2.0)
 
 
+def test_there_is_no_half_of_an_epoch() -> None:
+    records = [made(seed=seed, epochs=3) for seed in range(2)]
+    looks = {"MuFuRU": style.CELLS["mufuru"]}
+    figure = curves.draw({"": {"MuFuRU": records}}, "accuracy", looks)
+    assert all(tick == int(tick) for axes in figure.axes for tick in axes.get_xticks())
+
+
 @pytest.mark.parametrize(
     ("ground", "ink"), [((1, 1, 1, 1), "black"), ((0, 0, 0.4, 1), "white"), ((0, 0, 0, 1), "white")]
 )

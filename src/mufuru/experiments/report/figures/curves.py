@@ -8,6 +8,7 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from mufuru.experiments.report import runs
 from mufuru.experiments.report.figures import style
@@ -34,7 +35,7 @@ def draw(rows: Groups, metric: str, looks: dict[str, style.Look], by: Axis = "ep
                 axes.set_title(f"{title}: {what}" if title else what)
                 axes.grid(color=style.GRID, linewidth=0.8)
         for axes in grid[-1]:
-            axes.set_xlabel(by)
+            _along(axes, by)
         _legend(figure, grid[0][0])
         return figure
 
@@ -48,11 +49,17 @@ def draw_use(panels: Mapping[str, Runs], by: Axis = "epoch") -> Figure:
             for place, name in enumerate(operations_of(records)):
                 _line(axes, curve(records, "operations", name, by), EVERY_LOOK[place % len(EVERY_LOOK)], name)
             axes.set_title(title)
-            axes.set_xlabel(by)
+            _along(axes, by)
             axes.grid(color=style.GRID, linewidth=0.8)
         row[0].set_ylabel("mean weight")
         _legend(figure, row[0])
         return figure
+
+
+def _along(axes: Axes, by: Axis) -> None:
+    """There is no half of an epoch or update."""
+    axes.set_xlabel(by)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
 def operations_of(records: Runs) -> list[str]:
