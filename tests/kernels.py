@@ -23,7 +23,7 @@ place; float64 is far below its bound, so that what exceeds it is a wrong formul
 UNEVEN = (4, 4, 3, 1)
 """Sequences alive at each step: of lengths 4, 3, 3, 2 and, beyond, none at all."""
 MANY = 29
-"""Sequences in a batch that is large to the native kernel: from 24 on it multiplies inputs and state as one."""
+"""Sequences in a large batch: more than the native kernel works on at once, and no multiple of that."""
 
 
 def make_run(

@@ -49,6 +49,21 @@ def test_threads_do_not_change_a_bit(big: Run) -> None:
             assert torch.equal(tensor, wanted[name]), f"{name} with {threads} threads"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("controller", [None, 7])
+@pytest.mark.parametrize("reset", ["before", "after", None])
+def test_a_sequence_is_the_same_bits_alone_and_among_others(
+    reset: Any, controller: int | None, dtype: torch.dtype
+) -> None:
+    layer = MuFuRU(3, 21, reset=reset, controller_size=controller, kernel="native", dtype=dtype)
+    x = torch.randn(6, MANY, 3, dtype=dtype)
+    for mode in (torch.no_grad, torch.enable_grad):
+        with mode():
+            together = layer(x)[0]
+            for some in (slice(0, 1), slice(3, 5), slice(7, 14), slice(2, 27)):
+                assert torch.equal(layer(x[:, some])[0], together[:, some]), (some, mode)
+
+
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_several_python_threads(big: Run, threads: int) -> None:

@@ -23,7 +23,6 @@ class _Entry(NamedTuple):
 
 
 _packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""The last two of each weight, by its recurrent part: small and large batches need them packed differently."""
 
 
 def sequence(inputs: Inputs, options: Options) -> Result:
@@ -42,13 +41,15 @@ def _give_weights(problem: Problem, inputs: Inputs, options: Options) -> None:
         return
     # an edit through `.data` does not raise a tensor's version, but may change the sample of its numbers
     key = (options, problem.sample(), *(weight._version for weight in weights))
-    entries: tuple[_Entry, ...] = _packed.get(inputs.hh, ())
-    for entry in entries:
-        if entry.key == key and all(known() is weight for known, weight in zip(entry.weights, weights, strict=True)):
-            problem.point("space", entry.packed)
-            return
-    entry = _Entry(key, [ref(weight) for weight in weights], native.pack(problem, inputs))
-    _packed[inputs.hh] = (entry, *entries[:1])
+    entry: _Entry | None = _packed.get(inputs.hh)
+    if (
+        entry is not None
+        and entry.key == key
+        and all(known() is weight for known, weight in zip(entry.weights, weights, strict=True))
+    ):
+        problem.point("space", entry.packed)
+    else:
+        _packed[inputs.hh] = _Entry(key, [ref(weight) for weight in weights], native.pack(problem, inputs))
 
 
 def forget(weights: Iterable[Tensor]) -> None:

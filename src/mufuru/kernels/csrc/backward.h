@@ -155,7 +155,7 @@ class Backward {
   // operands times panels, and for each vector of the result done(row, column, lanes, value)
   template <class Done>
   void each(int64_t n_rows, int64_t depth, const T* panel, int64_t columns, Done done) {
-    each_product<T>({{operand.data(), depth}}, n_rows, panel, columns, tiles.data(), done);
+    each_product<T>(operand.data(), n_rows, depth, panel, columns, tiles.data(), done);
   }
 
   // what the products of this step saw of the state

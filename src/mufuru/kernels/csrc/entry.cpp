@@ -72,7 +72,7 @@ EXPORT uint64_t mufuru_sample(const Problem* p) {
   const int64_t rows = (p->reset == kNoReset ? H : 2 * H) + (K ? K : logits), number = p->is_double ? 8 : 4;
   const void* data[] = {p->w_ih, p->w_hh, p->b_ih, p->b_hh, p->w_kk, p->w_op, p->b_op};
   const int64_t sizes[] = {rows * p->inputs, rows * H, rows, rows, K * K, logits * K, logits};
-  uint64_t mixed = 14695981039346656037u ^ joins(*p);  // the weights are packed otherwise
+  uint64_t mixed = 14695981039346656037u;
   for (int64_t k = 0; k < 7; ++k) {
     mixed = (mixed ^ reinterpret_cast<uintptr_t>(data[k])) * 1099511628211u;
     const int64_t words = data[k] ? sizes[k] * number / 4 : 0, apart = words > 64 ? words / 64 : 1;

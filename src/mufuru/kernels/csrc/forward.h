@@ -23,15 +23,13 @@ class Forward {
         next_seen(n * at.seen),
         reset_state(at.before ? n * at.H : 0),
         controller(n * at.K),
-        stretch(at.joined ? 1 : at.stretch(n)),
-        bias(packed + at.packed_bias()),
-        gates(in.gates || at.joined ? 0 : stretch * n * at.W),
+        stretch(at.stretch(n)),
+        gates(in.gates ? 0 : stretch * n * at.W),
         probs(at.K && !in.gates ? n * at.logits * at.H : 0),
         units(tile_size<T>(n, at.H)),
         resets(at.after ? tile_size<T>(n, at.H) : 0),
         tiles(most(tile_size<T>(n * stretch, most(at.W, at.H)), n * at.logits * at.width)),
         operand(stretch * n),
-        inputs(at.joined ? n : 0),
         gate_rows(stretch * n),
         rows(n) {
     for (int64_t i = 0; i < n; ++i) start(i, first_step);
@@ -40,7 +38,7 @@ class Forward {
   void run() {
     for (int64_t done = 0; done < in.steps; done += stretch) {
       const int64_t count = least(stretch, in.steps - done);
-      if (!at.joined) project(done, count);
+      project(done, count);
       for (int64_t k = 0; k < count; ++k) step(mine.in_order(done + k), k, true);
     }
     for (int64_t i = 0; i < n; ++i) {
@@ -51,7 +49,7 @@ class Forward {
 
   // the gates of one step; its new state is left to compose_step
   void activate(int64_t t) {
-    if (!at.joined) project(mine.in_order(t), 1);
+    project(mine.in_order(t), 1);
     step(t, 0, false);
   }
 
@@ -72,7 +70,6 @@ class Forward {
   // where the parts of one sequence's step lie
   struct Row {
     T *gates, *probs, *output, *p, *v, *inner;
-    const T* added;  // laid out as gates: what the products are added to
     const T *zoneout, *mask;
     const uint8_t* allowed;
     int64_t place;  // among all rows of all steps
@@ -88,23 +85,20 @@ class Forward {
   int64_t alive = 0;
   Buffer<T> state, seen, next_seen, reset_state, controller;
   const int64_t stretch;
-  const T* const bias;
   Buffer<T> gates, probs;  // only when they are not kept
   Buffer<T> units, resets, tiles;  // products: of units with one block of the weights, and others
-  Buffer<const T*> operand, inputs;
+  Buffer<const T*> operand;
   Buffer<T*> gate_rows;
   Buffer<Row> rows;
 
   int64_t lanes(int64_t u) const { return least(at.H - u, N); }
   // the gates of sequence i at step t, the k-th of a stretch
   T* gate_row(int64_t t, int64_t i, int64_t k) {
-    if (in.gates) return at.row(in.gates, t, mine.index(i), at.W);
-    return at.joined ? nullptr : &gates[(k * n + i) * at.W];
+    return in.gates ? at.row(in.gates, t, mine.index(i), at.W) : &gates[(k * n + i) * at.W];
   }
-  // rows of a matrix, by themselves or behind the inputs
-  Operand<T> rows_of(const Buffer<T>& matrix, int64_t width, int64_t depth) {
+  const T* const* rows_of(const Buffer<T>& matrix, int64_t width) {
     for (int64_t i = 0; i < alive; ++i) operand[i] = &matrix[i * width];
-    return {{operand.data(), depth}, {inputs.data(), at.lead()}};
+    return operand.data();
   }
 
   void start(int64_t i, int64_t t) {
@@ -124,9 +118,7 @@ class Forward {
       Row& row = rows[i];
       row.place = in.offsets[t] + mine.index(i);
       row.gates = gate_row(t, i, k);
-      row.added = at.joined ? bias : row.gates;
-      if (at.joined) inputs[i] = at.row(in.x, t, mine.index(i), at.X);
-      row.probs = row.gates ? row.gates + at.rest : nullptr;
+      row.probs = row.gates + at.rest;
       if (at.K) row.probs = in.gates ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : &probs[i * at.logits * at.H];
       row.output = at.row(in.output, t, mine.index(i), at.H);
       row.p = in.p ? at.row(in.p, t, mine.index(i), at.L * at.H) : nullptr;
@@ -146,7 +138,8 @@ class Forward {
         gate_rows[m] = gate_row(t, i, k);
       }
     }
-    each_product<T>({{operand.data(), at.X}}, m, packed + at.packed_x(), at.W, tiles.data(),
+    const T* bias = packed + at.packed_bias();
+    each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, tiles.data(),
                     [&](int64_t i, int64_t column, int64_t l, V<T> y) __attribute__((always_inline)) {
                       store(gate_rows[i] + column, y + load(bias + column, l), l);
                     });
@@ -173,17 +166,18 @@ class Forward {
   }
 
   void reset_gate() {
-    each_product<T>(rows_of(seen, at.seen, at.H), alive, packed + at.packed_r(), at.H, tiles.data(),
+    each_product<T>(rows_of(seen, at.seen), alive, at.H, packed + at.packed_r(), at.H, tiles.data(),
                     [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
-                      const V<T> r = sigmoid<T>(load(rows[i].added + at.r + u, m) + y);
-                      if (keeping) store(rows[i].gates + at.r + u, r, m);
+                      T* gate = rows[i].gates + at.r + u;
+                      const V<T> r = sigmoid<T>(load(gate, m) + y);
+                      if (keeping) store(gate, r, m);
                       store(&reset_state[i * at.H + u], r * load(&seen[i * at.seen + u], m), m);
                     });
   }
 
   // k = relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
   void control() {
-    each_product<T>(rows_of(seen, at.seen, at.seen), alive, packed + at.packed_k(), at.K, tiles.data(),
+    each_product<T>(rows_of(seen, at.seen), alive, at.seen, packed + at.packed_k(), at.K, tiles.data(),
                     [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
                       T* gate = rows[i].gates + at.rest + u;
                       V<T> k = load(gate, m) + y;
@@ -197,18 +191,18 @@ class Forward {
   // what the features of `count` panels of units take from the state and, with the reset gate after it, that gate too
   void from_state(int64_t first, int64_t count) {
     const T* panel = packed + at.packed_chunks() + first * at.packed_chunk();
-    const Operand<T> operands = at.before ? rows_of(reset_state, at.H, at.H) : rows_of(seen, at.seen, at.H);
-    product<T>(operands, alive, panel, at.packed_chunk(), first, count, at.H, units.data());
+    const T* const* operands = at.before ? rows_of(reset_state, at.H) : rows_of(seen, at.seen);
+    product<T>(operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, units.data());
     if (!at.after) return;
-    product<T>(operands, alive, panel + at.H * at.width, at.packed_chunk(), first, count, at.H, resets.data());
+    product<T>(operands, alive, at.H, panel + at.H * at.width, at.packed_chunk(), first, count, at.H, resets.data());
   }
 
   // features, weights and new state of the units of panel c, the k-th of those that from_state worked on
   void chunk(int64_t c, int64_t k, bool composing) {
     const int64_t tile = alive * at.width;
-    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * (at.lead() + at.H) * at.width;
-    const Operand<T> operands = at.K ? rows_of(controller, at.K, at.K) : rows_of(seen, at.seen, at.H);
-    product<T>(operands, alive, panel, (at.lead() + at.logit_depth) * at.width, at.logits, is_half<T>(at.H, c), tiles.data());
+    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.H * at.width;
+    const T* const* operands = at.K ? rows_of(controller, at.K) : rows_of(seen, at.seen);
+    product<T>(operands, alive, at.logit_depth, panel, at.logit_depth * at.width, at.logits, is_half<T>(at.H, c), tiles.data());
     each_vector<T>(&units[k * tile], alive, c, 1, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
       const int64_t place = i * at.width + u - c * at.width;
       const V<T> reset_y = at.after ? load(&resets[k * tile + place]) : V<T>{};
@@ -229,17 +223,17 @@ class Forward {
 
   template <bool plain>
   V<T> feature(int64_t i, int64_t u, int64_t m, V<T> from_s, V<T> reset_from_s) {
+    T* gate = rows[i].gates + u;
     if (at.after) {
-      T* gate = rows[i].gates + at.r + u;
-      const V<T> r = sigmoid<T>(load<plain>(gate, m) + reset_from_s);
-      if (keeping) store<plain>(gate, r, m);
+      const V<T> r = sigmoid<T>(load<plain>(gate + at.r, m) + reset_from_s);
+      if (keeping) store<plain>(gate + at.r, r, m);
       if (in.b_hh) from_s += load<plain>(static_cast<const T*>(in.b_hh) + u, m);
       if (rows[i].inner) store<plain>(rows[i].inner + u, from_s, m);
       from_s *= r;
     }
-    V<T> v = load<plain>(rows[i].added + u, m) + from_s;
+    V<T> v = load<plain>(gate, m) + from_s;
     v = plain || in.activation == kTanh ? tanh<T>(v) : sigmoid<T>(v);
-    if (keeping) store<plain>(rows[i].gates + u, v, m);
+    if (keeping) store<plain>(gate, v, m);
     if (!plain && rows[i].v) store(rows[i].v + u, v, m);
     return v;
   }
@@ -248,10 +242,11 @@ class Forward {
   template <bool plain>
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
+    T* kept = row.probs + u;
     const int64_t last = ops.size() - 1;
-    // what the products are added to: the inputs' part with biases in it, or biases alone
-    const T* added = at.K ? static_cast<const T*>(in.b_op) : row.added + at.rest;
-    const T* reference = at.K ? added + (added ? last * at.H : 0) : bias + at.W;
+    // what the products with the state are added to: the inputs' part, biases in it, or with a controller biases alone
+    const T* added = at.K ? static_cast<const T*>(in.b_op) : row.probs;
+    const T* reference = at.K ? added + (added ? last * at.H : 0) : packed + at.packed_bias() + at.W;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
     p[last] = plain || reference ? load<plain>(reference + u, m) : splat<T>(0);
     if (!plain && row.allowed && !row.allowed[last]) p[last] = forbidden;
@@ -267,7 +262,7 @@ class Forward {
     const V<T> scale = T(1) / sum;
     for (int64_t j = 0; j <= last; ++j) {
       p[j] *= scale;
-      if (keeping && j < last) store<plain>(row.probs + j * at.H + u, p[j], m);
+      if (keeping && j < last) store<plain>(kept + j * at.H, p[j], m);
       if (!plain && row.p) store(row.p + j * at.H + u, p[j], m);
     }
   }

@@ -24,48 +24,32 @@ constexpr int64_t kRows = 6;  // rows of a tile: 6 x 2 accumulators leave room i
 // with fewer rows or vectors, more panels: enough accumulators, or the additions would wait for each other
 constexpr int panels_at_once(int rows, int vectors) { return rows * vectors < 2 ? 6 : 12 / (rows * vectors); }
 
-// Rows by pointers to each, `depth` numbers long.
-template <class T>
-struct Rows {
-  const T* const* at = nullptr;
-  int64_t depth = 0;
-};
-// What is multiplied: rows, and where there is a `lead`, those in front of them as if each two were one row.
-template <class T>
-struct Operand {
-  Rows<T> rows, lead{};
-  int64_t depth() const { return lead.depth + rows.depth; }
-};
-
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
 // in one order, so a row's result does not depend on its company.
 template <class T, int R, int P, int U>
-inline void tile(const Operand<T>& x, int64_t first, const T* panel, int64_t apart, T* out, int64_t out_panel) {
+inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   V<T> sum[R][P][U];  // unrolled throughout, so that it lives in registers
+  const T* a[R];
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
+  for (int r = 0; r < R; ++r) {
+    a[r] = rows[r];
 #pragma GCC unroll 16
     for (int p = 0; p < P * U; ++p) sum[r][p / U][p % U] = splat<T>(0);
-  for (int part = x.lead.depth ? 0 : 1; part < 2; ++part) {
-    const Rows<T>& rows = part ? x.rows : x.lead;
-    const T* a[R];
+  }
+  for (int64_t k = 0; k < depth; ++k, panel += width) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) a[r] = rows.at[first + r];
-    for (int64_t k = 0; k < rows.depth; ++k, panel += width) {
-#pragma GCC unroll 8
-      for (int p = 0; p < P; ++p) {
-        const T* at = panel + p * apart;
-        if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
-        V<T> b[U];
+    for (int p = 0; p < P; ++p) {
+      const T* at = panel + p * apart;
+      if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
+      V<T> b[U];
 #pragma GCC unroll 2
-        for (int u = 0; u < U; ++u) b[u] = load(at + u * n);
+      for (int u = 0; u < U; ++u) b[u] = load(at + u * n);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          V<T> factor = splat<T>(a[r][k]);
+      for (int r = 0; r < R; ++r) {
+        V<T> factor = splat<T>(a[r][k]);
 #pragma GCC unroll 2
-          for (int u = 0; u < U; ++u) sum[r][p][u] += factor * b[u];
-        }
+        for (int u = 0; u < U; ++u) sum[r][p][u] += factor * b[u];
       }
     }
   }
@@ -79,17 +63,17 @@ inline void tile(const Operand<T>& x, int64_t first, const T* panel, int64_t apa
 
 // R rows times `count` panels, as many at once as there are accumulators for
 template <class T, int R, int U, int P = panels_at_once(R, U)>
-inline void strip(const Operand<T>& x, int64_t first, const T* panel, int64_t apart, int64_t count, T* out,
+inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t apart, int64_t count, T* out,
                   int64_t out_panel) {
   for (; count >= P; count -= P, panel += P * apart, out += P * out_panel)
-    tile<T, R, P, U>(x, first, panel, apart, out, out_panel);
-  if constexpr (P > 1) strip<T, R, U, P - 1>(x, first, panel, apart, count, out, out_panel);
+    tile<T, R, P, U>(rows, depth, panel, apart, out, out_panel);
+  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel);
 }
 
 // All rows times `count` panels, of which U vectors are needed, into out[panel][row][width].
 template <class T, int U>
-__attribute__((noinline)) void product(const Operand<T>& x, int64_t n_rows, const T* panel, int64_t apart, int64_t count,
-                                       T* out) {
+__attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t apart,
+                                       int64_t count, T* out) {
   constexpr int64_t width = Panel<T>::width;
   const int64_t out_panel = n_rows * width;
   if (n_rows <= 0) return;
@@ -101,30 +85,33 @@ __attribute__((noinline)) void product(const Operand<T>& x, int64_t n_rows, cons
     const int64_t now = least(together, count - first);
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t begin = n_rows * block / blocks, end = n_rows * (block + 1) / blocks;
+      const T* const* a = rows + begin;
       T* to = out + first * out_panel + begin * width;
       switch (end - begin) {
-        case 1: strip<T, 1, U>(x, begin, from, apart, now, to, out_panel); break;
-        case 2: strip<T, 2, U>(x, begin, from, apart, now, to, out_panel); break;
-        case 3: strip<T, 3, U>(x, begin, from, apart, now, to, out_panel); break;
-        case 4: strip<T, 4, U>(x, begin, from, apart, now, to, out_panel); break;
-        case 5: strip<T, 5, U>(x, begin, from, apart, now, to, out_panel); break;
-        default: strip<T, 6, U>(x, begin, from, apart, now, to, out_panel); break;
+        case 1: strip<T, 1, U>(a, depth, from, apart, now, to, out_panel); break;
+        case 2: strip<T, 2, U>(a, depth, from, apart, now, to, out_panel); break;
+        case 3: strip<T, 3, U>(a, depth, from, apart, now, to, out_panel); break;
+        case 4: strip<T, 4, U>(a, depth, from, apart, now, to, out_panel); break;
+        case 5: strip<T, 5, U>(a, depth, from, apart, now, to, out_panel); break;
+        default: strip<T, 6, U>(a, depth, from, apart, now, to, out_panel); break;
       }
     }
   }
 }
 // the same; `half`: of the panels only the first vector is needed
 template <class T>
-inline void product(const Operand<T>& x, int64_t n_rows, const T* panel, int64_t apart, int64_t count, bool half, T* out) {
-  half ? product<T, 1>(x, n_rows, panel, apart, count, out) : product<T, 2>(x, n_rows, panel, apart, count, out);
+inline void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t apart, int64_t count,
+                    bool half, T* out) {
+  half ? product<T, 1>(rows, n_rows, depth, panel, apart, count, out)
+       : product<T, 2>(rows, n_rows, depth, panel, apart, count, out);
 }
 // the same for the panels from `first` on of a matrix of `columns` columns, whose last one may be needed by half
 template <class T>
-inline void product(const Operand<T>& x, int64_t n_rows, const T* panel, int64_t apart, int64_t first, int64_t count,
-                    int64_t columns, T* out) {
+inline void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t apart, int64_t first,
+                    int64_t count, int64_t columns, T* out) {
   const int64_t last = count - 1, halves = is_half<T>(columns, first + last) ? 1 : 0;
-  product<T, 2>(x, n_rows, panel, apart, count - halves, out);
-  if (halves) product<T, 1>(x, n_rows, panel + last * apart, apart, 1, out + last * n_rows * Panel<T>::width);
+  product<T, 2>(rows, n_rows, depth, panel, apart, count - halves, out);
+  if (halves) product<T, 1>(rows, n_rows, depth, panel + last * apart, apart, 1, out + last * n_rows * Panel<T>::width);
 }
 
 // done(row, column, lanes, value) for each vector of `count` panels of a product, which has `columns` columns in all
@@ -147,11 +134,12 @@ inline int64_t tile_size(int64_t rows, int64_t columns) {
 
 // Rows times panels that lie one after another, and done(row, column, lanes, value) for each vector of the result.
 template <class T, class Done>
-inline void each_product(const Operand<T>& x, int64_t n_rows, const T* panel, int64_t columns, T* tiles, Done done) {
-  const int64_t size = x.depth() * Panel<T>::width, count = panels<T>(columns);
+inline void each_product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t columns, T* tiles,
+                         Done done) {
+  const int64_t size = depth * Panel<T>::width, count = panels<T>(columns);
   const int64_t together = n_rows > kRows ? 1 : count;
   for (int64_t first = 0; first < count; first += together) {
-    product<T>(x, n_rows, panel + first * size, size, first, together, columns, tiles);
+    product<T>(rows, n_rows, depth, panel + first * size, size, first, together, columns, tiles);
     each_vector<T>(tiles, n_rows, first, together, columns, done);
   }
 }

@@ -43,11 +43,6 @@ struct Problem {
   const void *custom, *custom_ds, *custom_dv;  // operations x total x H
 };
 
-// Whether inputs and state are multiplied as one, so that nothing lies in memory between the two. That takes many rows at
-// each step; of fewer, the inputs of several steps go together. Many in the batch, not in a thread's share of it: no result
-// may depend on the threads.
-inline bool joins(const Problem& p) { return p.batch >= 24 && p.reset != kAfter && !p.controller; }
-
 // LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)
 using Body = void (*)(int64_t, int64_t, void*);
 using ParallelFor = int32_t (*)(int64_t, int64_t, int64_t, Body, void*);

@@ -15,7 +15,6 @@ struct Shape {
   int64_t logit_depth;           // the operand of the logits: the state or the controller
   int64_t first;                 // first column of d_gates that flows straight back to the state
   bool before, after;
-  bool joined;                   // inputs and state are multiplied as one
 
   explicit Shape(const Problem& p)
       : in(p),
@@ -32,21 +31,19 @@ struct Shape {
     seen = H + K;
     logit_depth = K ? K : H;
     first = before ? H : 0;
-    joined = joins(p);
   }
 
   static constexpr int64_t width = Panel<T>::width;
   int64_t chunks() const { return panels<T>(H); }
-  int64_t lead() const { return joined ? X : 0; }  // depth of the inputs in front of the state
 
-  // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits, each
-  // behind the inputs' part of it if they are joined, inputs otherwise, and what is added, behind it the reference's bias
+  // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits,
+  // inputs, and what is added to their products, behind it the reference's bias
   int64_t packed_r() const { return 0; }
-  int64_t packed_k() const { return before ? chunks() * (lead() + H) * width : 0; }
+  int64_t packed_k() const { return before ? chunks() * H * width : 0; }
   int64_t packed_chunks() const { return packed_k() + (K ? panels<T>(K) * seen * width : 0); }
-  int64_t packed_chunk() const { return ((after ? 2 : 1) * (lead() + H) + logits * (lead() + logit_depth)) * width; }
+  int64_t packed_chunk() const { return ((after ? 2 : 1) * H + logits * logit_depth) * width; }
   int64_t packed_x() const { return packed_chunks() + chunks() * packed_chunk(); }
-  int64_t packed_bias() const { return packed_x() + (joined ? 0 : panels<T>(W) * X * width); }
+  int64_t packed_bias() const { return packed_x() + panels<T>(W) * X * width; }
   int64_t packed_size() const { return packed_bias() + W + (K ? 0 : H); }
   // and for the backward pass: feature (if before), all else to the state, logits to controller, its own loop, inputs
   int64_t back_state() const { return before ? chunks() * H * width : 0; }
@@ -129,18 +126,8 @@ void pack_forward(const Problem& problem, T* to) {
   }
   for (int64_t c = 0; c < at.chunks(); ++c) {
     const int64_t u = c * width, columns = least(H - u, width);
-    // the inputs' part of a panel, for the gates from `gate` on; where the state's begins
-    const auto pack_lead = [&](int64_t gate, T* panel) {
-      if (!at.joined) return panel;
-      const T *x = at.weights(problem.w_ih) + (gate + u) * at.X, *less = reference_row<T>(at, gate + u);
-      pack_rows<T>(x, less, at.X, at.X, columns, panel);
-      return panel + at.lead() * width;
-    };
-    if (at.before) {
-      T* panel = pack_lead(at.r, to + at.packed_r() + c * (at.lead() + H) * width);
-      pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, panel);
-    }
-    T* panel = pack_lead(0, to + at.packed_chunks() + c * at.packed_chunk());
+    if (at.before) pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, to + at.packed_r() + c * H * width);
+    T* panel = to + at.packed_chunks() + c * at.packed_chunk();
     pack_rows<T>(w + u * H, nullptr, H, H, columns, panel);
     panel += H * width;
     if (at.after) {
@@ -148,13 +135,11 @@ void pack_forward(const Problem& problem, T* to) {
       panel += H * width;
     }
     const int64_t depth = at.logit_depth;
-    for (int64_t j = 0; j < at.logits; ++j, panel += depth * width) {
-      panel = pack_lead(at.rest + j * H, panel);
+    for (int64_t j = 0; j < at.logits; ++j, panel += depth * width)
       pack_rows<T>(logits + (j * H + u) * depth, reference + u * depth, depth, depth, columns, panel);
-    }
   }
   T* inputs = to + at.packed_x();
-  for (int64_t i = 0; !at.joined && i < panels<T>(at.W) * width; ++i) {
+  for (int64_t i = 0; i < panels<T>(at.W) * width; ++i) {
     T* column = inputs + i / width * at.X * width + i % width;
     const T *from = at.weights(problem.w_ih) + i * at.X, *less = i < at.W ? reference_row<T>(at, i) : nullptr;
     for (int64_t k = 0; k < at.X; ++k) column[k * width] = i < at.W ? (less ? from[k] - less[k] : from[k]) : 0;
