@@ -13,7 +13,7 @@ import tyro
 
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.lines import decoded, read_lines
+from mufuru.experiments.data.lines import read_input
 from mufuru.experiments.engine import RunError, load_model, read_config
 from mufuru.experiments.tasks.classify import ClassifyConfig, Predictor
 from mufuru.experiments.tasks.classify.predictor import Prediction, Sequence
@@ -64,8 +64,7 @@ def load_predictor(folder: Path) -> Predictor:
 
 def sequences(predictor: Predictor, file: Path | None) -> Iterator[Sequence]:
     """What the lines hold; a mistake is told with its line."""
-    place = file or Path("standard input")
-    lines = decoded(sys.stdin.buffer, place) if file is None else read_lines(file)
+    lines, place = read_input(file)
     for number, line in enumerate(lines, 1):
         try:
             yield predictor.read(line.removesuffix("\n"))

@@ -17,7 +17,7 @@ from mufuru.experiments.cli.language_model import LoadedModel, load_language_mod
 from mufuru.experiments.cli.show import number
 from mufuru.experiments.cli.usage import parse, use_threads
 from mufuru.experiments.data import text
-from mufuru.experiments.data.lines import decoded
+from mufuru.experiments.data.lines import read_input
 from mufuru.experiments.tasks.lm.batches import cut
 from mufuru.experiments.tasks.lm.task import first_token, perplexity
 
@@ -59,7 +59,8 @@ then, on stderr, the perplexity. A token that the model does not know is scored 
     chosen = parse(Score, arguments, prog="mufuru score", description=description, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru score")
     loaded = load_language_model(chosen.run)
-    words = list(read(chosen.file, loaded.level))
+    lines, place = read_input(chosen.file)
+    words = list(text.tokens_of(lines, loaded.level, place))
     found = scores(loaded, words)
     if chosen.json or chosen.summary:
         rows = list(found)
@@ -72,14 +73,6 @@ then, on stderr, the perplexity. A token that the model does not know is scored 
         print(f"{escape(row.token)}\t{row.log_probability:.6f}")
     print(sentence(summarise(loaded, rows)), file=sys.stderr)
     return 0
-
-
-def read(file: Path | None, level: text.Level) -> Iterator[str]:
-    """The tokens of a file or of standard input."""
-    if file is not None:
-        return text.tokens(file, level)
-    place = Path("standard input")
-    return text.tokens_of(decoded(sys.stdin.buffer, place), level, place)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} is a folder: expected a text file, such as one of {path}/*.txt") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): expected a text file") from None
+
+
+def read_input(file: Path | None) -> tuple[Iterator[str], Path]:
+    """The lines of a file or, without one, of standard input, and what errors call it."""
+    if file is not None:
+        return read_lines(file), file
+    place = Path("standard input")
+    return decoded(sys.stdin.buffer, place), place
 
 
 def decoded(lines: Iterable[bytes], path: Path) -> Iterator[str]:
