@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lm_profile_tables import GRU, LEAN, LSTM, MUFURU, Profile, page
+from lm_profile_plain import PlainUpdates
+from lm_profile_tables import GRU, LEAN, LSTM, MUFURU, PLAIN, Profile, page
 from record import machine
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.engine import memory
 from mufuru.experiments.tasks.cells import detach
 from mufuru.experiments.tasks.lm import PRESETS, LMConfig, LMTask
 from mufuru.experiments.tasks.lm.softmax import loss_sum
@@ -103,8 +105,11 @@ def models(config: LMConfig) -> dict[str, LMConfig]:
 def measure(config: LMConfig, words: int, threads: int, seconds: float, least: int) -> dict[str, list[list[float]]]:
     """Rounds in which every model makes one update, in random order, until the time is spent."""
     torch.set_num_threads(threads)
+    # as in a run
+    memory.keep_freed()
     text = corpus(words, config)
-    peers = {name: Updates(chosen, text) for name, chosen in models(config).items()}
+    peers: dict[str, Updates | PlainUpdates] = {name: Updates(chosen, text) for name, chosen in models(config).items()}
+    peers[PLAIN] = PlainUpdates(config, text)
     found: dict[str, list[list[float]]] = {name: [] for name in peers}
     # the first updates build and allocate
     for peer in peers.values():

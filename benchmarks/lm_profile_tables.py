@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from measure import Ratio, Timing
 
 MUFURU, LEAN, GRU, LSTM = "MuFuRU", "MuFuRU, controller 50", "nn.GRU", "nn.LSTM"
+PLAIN = "nn.GRU, plain PyTorch"
 STAGES = ("embedding and recurrence", "softmax and its gradients", "backward", "norm of the gradient", "optimiser")
-"""Of an update, in this order. The softmax forms its gradients with the loss: its backward pass is in its own stage."""
+"""Of an update, in this order. The softmax forms its gradients with the loss: its backward pass is in its own stage,
+but in plain PyTorch."""
 
 
 @dataclass
@@ -40,6 +42,9 @@ def page(profile: Profile) -> str:
         f"{profile.machine['cpu']}, torch {profile.machine['torch']}, commit {profile.machine['commit']}, "
         f"{profile.machine['date']}. Medians over updates, which the models made in turn; tokens per second are of "
         "this machine and mean nothing on another.",
+        f"All models have this package's softmax and training loop, but “{PLAIN}”: it is what one writes without this "
+        "package, with nn.Linear, cross_entropy, clip_grad_norm_ and Adam. Its softmax has its gradients in the "
+        "backward pass.",
     ]
     for threads in profile.stages:
         parts.append(f"## {threads} thread" + ("" if threads == "1" else "s"))

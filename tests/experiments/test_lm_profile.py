@@ -40,6 +40,21 @@ def test_it_times_the_updates_that_the_engine_makes(profile: ModuleType, cell: A
         assert torch.equal(one, other)
 
 
+def test_plain_pytorch_trains_the_same_model(profile: ModuleType) -> None:
+    """From the same first weights to the same weights, but for rounding."""
+    chosen = config("gru", clip=0.01)
+    text = profile.corpus(30, chosen)
+    ours, plain = profile.Updates(chosen, text), profile.PlainUpdates(chosen, text)
+    with torch.no_grad():
+        for one, other in zip(ours.parameters, plain.parameters, strict=True):
+            other.copy_(one)
+    for _ in range(3):
+        ours.update()
+        assert all(seconds > 0 for seconds in plain.update())
+    for one, other in zip(ours.parameters, plain.parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
 def test_tables_by_hand(profile: ModuleType) -> None:
     tables = importlib.import_module("lm_profile_tables")
     machine = {"cpu": "a processor", "torch": "2", "commit": "c0ffee", "date": "today"}
@@ -66,7 +81,8 @@ def test_the_program(
         torch.set_num_threads(before)
     page = output.with_suffix(".md").read_text(encoding="utf-8")
     assert page in capsys.readouterr().out
-    for words in ("## 1 thread\n", "MuFuRU, controller 50", "nn.LSTM", "softmax and its gradients"):
+    models = "MuFuRU, controller 50", "nn.LSTM", "nn.GRU, plain PyTorch"
+    for words in ("## 1 thread\n", *models, "softmax and its gradients"):
         assert words in page
     output.with_suffix(".md").unlink()
     monkeypatch.setattr(sys, "argv", ["lm_profile.py", "--from", str(output.with_suffix(".json"))])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from mufuru.experiments.engine import randomness
+from mufuru.experiments.engine import memory, randomness
 from mufuru.experiments.engine.average import Average
 from mufuru.experiments.engine.checkpoint import Checkpoint, pack, unpack
 from mufuru.experiments.engine.errors import Interrupted, RunError, not_finite, resume_command
@@ -52,6 +52,7 @@ def fit(
             return store.result()
         if resume:
             store.note_environment()
+        memory.keep_freed()
         task, model = make_again(kind, config, folder) if resume else make(kind, config)
         run = Fit(task, model, config.training, store, watchers, checkpoint_seconds)
         with run.stop:

@@ -1,0 +1,64 @@
+"""Freed memory is kept from update to update."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy import toy
+
+from mufuru.experiments.engine import fit, memory
+
+FAULTS = """
+import resource, sys
+import torch
+from mufuru.experiments.engine import memory
+
+if sys.argv[1] == "kept":
+    assert memory.keep_freed()
+
+def update():
+    # larger than what glibc keeps on its own
+    torch.ones(10_000_000)
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+# the heap grows to its size first
+for _ in range(5):
+    update()
+before = faults()
+for _ in range(10):
+    update()
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
+def test_large_blocks_come_back_without_page_faults() -> None:
+    """Left alone, every page of every block is a new one."""
+    found = {}
+    for how in ("left", "kept"):
+        command = [sys.executable, "-c", FAULTS, how]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        found[how] = int(done.stdout)
+    # how large a page is depends on the system
+    assert found["kept"] * 10 < found["left"]
+
+
+def test_a_run_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(memory, "keep_freed", lambda: asked.append(True))
+    fit("toy", toy(), tmp_path / "run")
+    assert asked == [True]
+
+
+def test_another_system_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not memory.keep_freed()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: object())
+    assert not memory.keep_freed()
