@@ -16,6 +16,7 @@ from torch import nn
 
 from mufuru import MuFuRU, MuFuRUCell
 from mufuru.kernels import library
+from mufuru.kernels.problem import native
 
 # no test asserts a time, and a busy machine must not either; the same examples every time
 hypothesis.settings.register_profile("mufuru", deadline=None, derandomize=True)
@@ -47,6 +48,15 @@ def layer_type(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(params=[nn.GRUCell, MuFuRUCell], ids=["GRUCell", "MuFuRUCell"])
 def cell_type(request: pytest.FixtureRequest) -> Any:
     return request.param
+
+
+@pytest.fixture(params=["plain", "avx2", "avx512"])
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run on this instruction set, if the machine has it."""
+    if not native().mufuru_choose(request.param.encode()):
+        pytest.skip(f"this machine has no {request.param}")
+    yield request.param
+    native().mufuru_choose(b"")
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ void mufuru_forward(const Problem*);
 void mufuru_activate(const Problem*, int64_t step);
 void mufuru_compose(const Problem*, int64_t step);
 void mufuru_backward(const Problem*);
+int64_t mufuru_predictions_space(const Predictions*);
+void mufuru_predict(const Predictions*);
 void mufuru_function(int is_double, int64_t which, int64_t n, const void* x, void* y);
 int mufuru_choose(const char* name);
 void mufuru_set_threads(ParallelFor, NumThreads);
@@ -154,6 +156,28 @@ static void check(const Sizes& sizes, int64_t reset, bool reverse, bool train) {
   }
 }
 
+// losses and gradients of a softmax, the same on any number of threads
+template <class T>
+static void check_predictions(int64_t rows, int64_t features, int64_t words) {
+  std::vector<T> first;
+  for (uint32_t threads : {1, 2, 3}) {
+    thread_count = threads;
+    std::vector<T> hidden(rows * features, T(0.1)), weight(words * features, T(-0.2)), bias(words, T(0.3));
+    std::vector<T> losses(rows), d_hidden(rows * features), d_weight(words * features), d_bias(words);
+    std::vector<int64_t> targets(rows);
+    for (int64_t i = 0; i < rows; ++i) targets[i] = 7 * i % words;
+    Predictions in{rows, features, words, sizeof(T) == 8, hidden.data(), weight.data(), bias.data(), targets.data(),
+                   nullptr, losses.data(), d_hidden.data(), d_weight.data(), d_bias.data()};
+    std::vector<T> space(mufuru_predictions_space(&in));
+    in.space = space.data();
+    mufuru_predict(&in);
+    for (const auto* part : {&d_hidden, &d_weight, &d_bias}) losses.insert(losses.end(), part->begin(), part->end());
+    for (T x : losses) require(x - x == 0, "a result is not finite");
+    if (threads == 1) first = losses;
+    require(first == losses, "the result depends on the threads");
+  }
+}
+
 template <class T>
 static void check_functions() {
   for (int64_t n = 0; n < 40; ++n)
@@ -191,6 +215,12 @@ int main() {
             check<float>(sizes, reset, reverse, train);
             check<double>(sizes, reset, reverse, train);
           }
+    for (int64_t rows : {0, 1, 17, 353, 720})
+      for (int64_t features : {1, 8, 19})
+        for (int64_t words : {1, 126, 133}) {
+          check_predictions<float>(rows, features, words);
+          check_predictions<double>(rows, features, words);
+        }
     check_functions<float>();
     check_functions<double>();
     std::printf("%s: right\n", set);

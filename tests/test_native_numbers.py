@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,6 @@ Array = np.ndarray[Any, Any]
 FUNCTIONS = ("exp", "tanh", "sigmoid")
 WIDE: dict[Any, Any] = {np.float32: np.float64, np.float64: np.longdouble}
 """To compute what the numbers should be: at least 11 bits more."""
-
-
-@pytest.fixture(params=["plain", "avx2", "avx512"])
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run on this instruction set, if the machine has it."""
-    if not native().mufuru_choose(request.param.encode()):
-        pytest.skip(f"this machine has no {request.param}")
-    yield request.param
-    native().mufuru_choose(b"")
 
 
 def computed(name: str, x: Array) -> Array:

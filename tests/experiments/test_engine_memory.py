@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import subprocess
 import sys
@@ -60,5 +61,5 @@ def test_another_system_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not memory.keep_freed()
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert not memory.keep_freed()

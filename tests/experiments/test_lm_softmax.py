@@ -1,7 +1,8 @@
-"""The lean softmax against torch's own: values and gradients, whatever the number of rows at a time."""
+"""The lean softmax against torch's own, natively and in torch: values and gradients, whatever the rows at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
+from mufuru import use_kernel
 from mufuru.experiments.tasks.lm.softmax import ROWS, log_probabilities, loss_sum
+from mufuru.kernels import library
+
+
+@pytest.fixture(autouse=True, params=["native", "reference"])
+def _kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "native" and library.status().state == "unavailable":
+        pytest.skip("needs the native library")
+    with use_kernel(request.param):
+        yield
 
 
 def draw(rows: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:

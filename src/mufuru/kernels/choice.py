@@ -57,9 +57,9 @@ def choose(run: Run, kernel: Choice) -> Sequence:
     """The kernel that runs it. A loop over the steps, in a graph, would fix their number: there `scan` stands in."""
     if not torch.compiler.is_dynamo_compiling() and (only := _only.get()):
         return only
-    wanted = _wanted(kernel)
+    wanted = wanted_kernel(kernel)
     if wanted != "reference":
-        reason = obstacle(run) or _missing()
+        reason = obstacle(run) or missing_library()
         if not reason:
             return operators.sequence
         if wanted == "native":
@@ -67,19 +67,19 @@ def choose(run: Run, kernel: Choice) -> Sequence:
     return scan.sequence if torch.compiler.is_compiling() else reference.sequence
 
 
-def _wanted(kernel: Choice) -> Choice:
+def wanted_kernel(kernel: Choice) -> Choice:
     """`use_kernel` has the first word, then the layer's `kernel=`, then the variable MUFURU_KERNEL."""
     wanted = _override.get() or kernel
     return check_choice(os.environ.get("MUFURU_KERNEL", "auto")) if wanted == "auto" else wanted
 
 
-def _missing() -> str:
+def missing_library() -> str:
     """Why there is no native library; empty if there is one."""
     return "" if library.load() is not None else library.status().reason
 
 
 # torch.compiler.assume_constant_result, without its import of the whole compiler
-vars(_wanted)["_dynamo_marked_constant"] = vars(_missing)["_dynamo_marked_constant"] = True
+vars(wanted_kernel)["_dynamo_marked_constant"] = vars(missing_library)["_dynamo_marked_constant"] = True
 
 
 def obstacle(run: Run) -> str:

@@ -74,6 +74,8 @@ def native() -> ctypes.CDLL:
     lib.mufuru_sample.argtypes, lib.mufuru_sample.restype = [address], ctypes.c_uint64
     lib.mufuru_pack.argtypes = lib.mufuru_forward.argtypes = lib.mufuru_backward.argtypes = [address]
     lib.mufuru_activate.argtypes = lib.mufuru_compose.argtypes = [address, count]
+    lib.mufuru_predictions_space.argtypes, lib.mufuru_predictions_space.restype = [address], count
+    lib.mufuru_predict.argtypes = [address]
     lib.mufuru_function.argtypes = [ctypes.c_int, count, count, address, address]
     lib.mufuru_choose.argtypes, lib.mufuru_instruction_set.restype = [ctypes.c_char_p], ctypes.c_char_p
     _connect_threads(lib)

@@ -40,7 +40,10 @@ static int64_t best() {
 static Threads threads;
 static int64_t chosen = best();
 
-static const Kernel& kernel(const Problem* problem) { return kernels(chosen)[problem->is_double ? 1 : 0]; }
+template <class Arguments>
+static const Kernel& kernel(const Arguments* p) {
+  return kernels(chosen)[p->is_double ? 1 : 0];
+}
 
 }  // namespace mufuru
 
@@ -91,6 +94,8 @@ EXPORT void mufuru_forward(const Problem* p) { kernel(p).forward(*p, threads); }
 EXPORT void mufuru_activate(const Problem* p, int64_t step) { kernel(p).activate(*p, threads, step); }
 EXPORT void mufuru_compose(const Problem* p, int64_t step) { kernel(p).compose(*p, threads, step); }
 EXPORT void mufuru_backward(const Problem* p) { kernel(p).backward(*p, threads); }
+EXPORT int64_t mufuru_predictions_space(const Predictions* p) { return kernel(p).predictions_space(*p); }
+EXPORT void mufuru_predict(const Predictions* p) { kernel(p).predict(*p, threads); }
 EXPORT void mufuru_function(int is_double, int64_t which, int64_t n, const void* x, void* y) {
   kernels(chosen)[is_double].function(which, n, x, y);
 }

@@ -1,43 +1,17 @@
 // The kernel of one instruction set; included by plain.cpp, avx2.cpp and avx512.cpp, which name it and its vector size.
 #pragma once
 #include "backward.h"
+#include "cross_entropy.h"
 #include "forward.h"
 #include "gradients.h"
 
 namespace mufuru {
 namespace MUFURU_ARCH {
 
-// the fewest multiplications worth a thread of its own
-constexpr int64_t kWorthAThread = 100000;
-
 template <class T>
 int64_t workers(const Problem& problem, const Threads& threads, int64_t steps_rows, bool by_sequence = true) {
   const Shape<T> at(problem);
-  uint32_t available = 1;
-  if (threads.num_threads) threads.num_threads(&available);
-  const int64_t worth = steps_rows * at.W * (at.seen + at.X) / kWorthAThread;
-  const int64_t most = least(by_sequence ? least(available, problem.batch) : available, worth);
-  return most < 1 ? 1 : most;
-}
-
-// run(worker, workers) on as many threads as there are workers
-template <class Run>
-void in_parallel(const Threads& threads, int64_t n, Run run) {
-  if (n == 1 || !threads.parallel_for) {
-    for (int64_t worker = 0; worker < n; ++worker) run(worker, n);
-    return;
-  }
-  struct Context {
-    Run& run;
-    int64_t n;
-  } context{run, n};
-  threads.parallel_for(
-      0, n, 1,
-      [](int64_t begin, int64_t end, void* p) {
-        auto& context = *static_cast<Context*>(p);
-        for (int64_t worker = begin; worker < end; ++worker) context.run(worker, context.n);
-      },
-      &context);
+  return workers(threads, steps_rows * at.W * (at.seen + at.X), by_sequence ? problem.batch : kMany);
 }
 
 // run(Ops) with the list of operations that fits; the lists known at compile time where speed matters most
@@ -107,8 +81,18 @@ void function(int64_t which, int64_t n, const void* x, void* y) {
 }
 
 template <class T>
+int64_t predictions_space(const Predictions& in) {
+  return CrossEntropy<T>(in).room();
+}
+
+template <class T>
+void predict(const Predictions& in, const Threads& threads) {
+  CrossEntropy<T>(in).run(threads);
+}
+
+template <class T>
 constexpr Kernel make() {
-  return {space<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, function<T>};
+  return {space<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, predictions_space<T>, predict<T>, function<T>};
 }
 
 }  // namespace MUFURU_ARCH

@@ -4,7 +4,7 @@
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 2;
+constexpr int64_t kAbi = 3;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;
@@ -43,6 +43,16 @@ struct Problem {
   const void *custom, *custom_ds, *custom_dv;  // operations x total x H
 };
 
+// What Python hands over for the loss of a softmax over many words; `kernels/cross_entropy.py` mirrors it.
+struct Predictions {
+  int64_t rows, features, words, is_double;
+  const void *hidden, *weight, *bias;  // rows x features, words x features, words
+  const int64_t* targets;              // rows
+  void* space;                         // room, as much as mufuru_predictions_space says
+  void* losses;                        // rows
+  void *d_hidden, *d_weight, *d_bias;  // of the sum of the losses
+};
+
 // LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)
 using Body = void (*)(int64_t, int64_t, void*);
 using ParallelFor = int32_t (*)(int64_t, int64_t, int64_t, Body, void*);
@@ -61,6 +71,8 @@ struct Kernel {
   void (*activate)(const Problem&, const Threads&, int64_t step);  // gates of one step, for Python operations
   void (*compose)(const Problem&, const Threads&, int64_t step);   // its new state, once their values are there
   void (*backward)(const Problem&, const Threads&);
+  int64_t (*predictions_space)(const Predictions&);  // in numbers of its type
+  void (*predict)(const Predictions&, const Threads&);
   void (*function)(int64_t which, int64_t n, const void* x, void* y);  // exp, tanh, sigmoid: for tests
 };
 

@@ -1,8 +1,8 @@
 """The softmax over the vocabulary and its loss, without keeping or copying the logits.
 
 With 200 units and 10,000 words the logits are fifty times as large as what they are computed from. Here they live in
-one buffer for some rows at a time: product, softmax and gradient follow each other while they are in the cache. The
-gradients are formed with the loss itself, so nothing but them waits for the backward pass.
+one buffer for some rows at a time, and the gradients are formed with the loss itself, so nothing but them waits for the
+backward pass. On the CPU the native kernel does it, elsewhere torch.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from mufuru.kernels import cross_entropy
+from mufuru.kernels.cross_entropy import Losses
 
 ROWS = 256
 """Predictions at a time; no result depends on it but by rounding."""
@@ -50,18 +53,12 @@ def log_probabilities_by(
 class _LossSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, rows: int) -> Tensor:
-        d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
-        logits = hidden.new_empty(min(rows, len(hidden)), len(weight))
-        losses = [hidden.new_zeros(())]
-        for h, t, d_h in zip(hidden.split(rows), targets.split(rows), d_hidden.split(rows), strict=True):
-            # first the logits, then in their place the probabilities, then the gradient
-            d_logits = torch.addmm(bias, h, weight.T, out=logits[: len(h)])
-            losses.append(_to_gradient(d_logits, t))
-            torch.mm(d_logits, weight, out=d_h)
-            d_weight.addmm_(d_logits.T, h)
-            d_bias += d_logits.sum(0)
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        return torch.stack(losses).sum()
+        if cross_entropy.runs(hidden, weight, bias):
+            losses, *gradients = cross_entropy.losses(hidden, weight, bias, targets)
+        else:
+            losses, *gradients = in_torch(hidden, weight, bias, targets, rows)
+        ctx.save_for_backward(*gradients)
+        return losses.sum()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -70,8 +67,23 @@ class _LossSum(torch.autograd.Function):
         return d_loss * d_hidden, d_loss * d_weight, d_loss * d_bias, None, None
 
 
+def in_torch(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, rows: int) -> Losses:
+    """What the native kernel gives, in torch."""
+    d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
+    logits = hidden.new_empty(min(rows, len(hidden)), len(weight))
+    found = [hidden.new_empty(0)]
+    for h, t, d_h in zip(hidden.split(rows), targets.split(rows), d_hidden.split(rows), strict=True):
+        # first the logits, then in their place the probabilities, then the gradient
+        d_logits = torch.addmm(bias, h, weight.T, out=logits[: len(h)])
+        found.append(_to_gradient(d_logits, t))
+        torch.mm(d_logits, weight, out=d_h)
+        d_weight.addmm_(d_logits.T, h)
+        d_bias += d_logits.sum(0)
+    return Losses(torch.cat(found), d_hidden, d_weight, d_bias)
+
+
 def _to_gradient(logits: Tensor, targets: Tensor) -> Tensor:
-    """Turn logits into the gradient of the loss with respect to them, in place; returned is the loss."""
+    """Turn logits into the gradients of the losses with respect to them, in place; returned are the losses."""
     rows = torch.arange(len(targets))
     chosen = logits[rows, targets]
     # one exponential for both uses: it is what this function spends its time on
@@ -79,4 +91,4 @@ def _to_gradient(logits: Tensor, targets: Tensor) -> Tensor:
     totals = logits.sub_(top).exp_().sum(1, keepdim=True)
     logits.div_(totals)
     logits[rows, targets] -= 1
-    return ((top + totals.log()).squeeze(1) - chosen).sum()
+    return (top + totals.log()).squeeze(1) - chosen

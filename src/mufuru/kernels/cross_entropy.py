@@ -1,0 +1,72 @@
+"""The loss of a softmax over many words on the native kernel: `csrc/cross_entropy.h` on tensors."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mufuru.kernels.choice import missing_library, wanted_kernel
+from mufuru.kernels.problem import native
+
+SPACE = 8
+"""Which field of `struct Predictions` it is; every field has 64 bits."""
+
+
+class Losses(NamedTuple):
+    """Of every prediction, and the gradients of their sum."""
+
+    losses: Tensor
+    d_hidden: Tensor
+    d_weight: Tensor
+    d_bias: Tensor
+
+
+def runs(hidden: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    """Whether the native kernel does this: by the user's word where there is one, else wherever it can."""
+    wanted = wanted_kernel("auto")
+    if wanted == "reference":
+        return False
+    reason = _obstacle(hidden, weight, bias) or missing_library()
+    if reason and wanted == "native":
+        raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
+    return not reason
+
+
+def _obstacle(*tensors: Tensor) -> str:
+    if places := {str(tensor.device) for tensor in tensors} - {"cpu"}:
+        return f"it runs on the CPU, tensors are on {', '.join(sorted(places))}"
+    if (types := {tensor.dtype for tensor in tensors}) not in ({torch.float32}, {torch.float64}):
+        return f"it computes in float32 or in float64, got {', '.join(sorted(map(str, types)))}"
+    return "it is not to be compiled" if torch.compiler.is_compiling() else ""
+
+
+def losses(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Losses:
+    """Minus the logarithm of each target's probability, for `hidden` (n, features) and `targets` (n,)."""
+    _check(hidden, weight, bias, targets)
+    given = [tensor.detach().contiguous() for tensor in (hidden, weight, bias, targets)]
+    # without rows the kernel writes nothing
+    make = torch.empty_like if len(hidden) else torch.zeros_like
+    found = Losses(hidden.new_empty(len(hidden)), *(make(tensor) for tensor in given[:3]))
+    sizes = *hidden.shape, len(weight), hidden.dtype == torch.float64
+    fields = array("q", [*sizes, *(tensor.data_ptr() for tensor in given), 0, *(tensor.data_ptr() for tensor in found)])
+    address, _ = fields.buffer_info()
+    space = hidden.new_empty(native().mufuru_predictions_space(address))
+    fields[SPACE] = space.data_ptr()
+    native().mufuru_predict(address)
+    return found
+
+
+def _check(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> None:
+    """The kernel reads memory: what does not fit must not reach it."""
+    shapes = [list(tensor.shape) for tensor in (hidden, weight, bias, targets)]
+    rows, features = hidden.shape if hidden.dim() == 2 else (-1, -1)
+    words = len(weight)
+    if shapes[1:] != [[words, features], [words], [rows]] or not words:
+        raise ValueError(f"expected the shapes [n, features], [words, features], [words] and [n], got {shapes}")
+    if targets.dtype != torch.int64:
+        raise TypeError(f"expected targets in int64, got {targets.dtype}")
+    if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
+        raise IndexError(f"targets should be 0 to {words - 1}, got {int(targets.min())} to {int(targets.max())}")
