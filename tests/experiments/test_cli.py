@@ -51,7 +51,7 @@ MISTAKES = {
     "generate run --top-k 1.5": "--top-k should be a whole number or None, got '1.5'. See",
     "generate run --prompt -x": "--prompt needs a value; one that begins with - is written --prompt=VALUE.",
     "generate run --runn x": "unknown option --runn. See",
-    "evaluate run --segment 3": "learning rate, decay and segment are those of dynamic evaluation: add --dynamic",
+    "evaluate run --segment 3": "learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic",
     "train lm --clip abc": "--clip should be a number or None, got 'abc'. See",
     "train lm --text a --level char --text=b": "--text is given twice: give all its values after one --text.",
     "train lm --held-out 0.1": "--held-out needs 2 values.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from commands import TINY, assert_refused, command
 from lm_texts import VOCABULARY, config, corpus
 from torch.nn.functional import cross_entropy
 
-from mufuru.experiments.engine import evaluate, fit
+from mufuru.experiments.engine import environment, evaluate, fit
+from mufuru.experiments.record import read_records, read_run, write_records
+from mufuru.experiments.report import lm
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import DataConfig, LMTask, dynamic
 from mufuru.experiments.tasks.lm.dynamic import Dynamic
@@ -97,23 +100,76 @@ def test_what_cannot_be_meant_is_refused() -> None:
         dynamic.evaluate(task, model, "tset", Dynamic())
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat\nthe dog sat , and the cat ran\n" * 16)
-    run = tmp_path / "run"
-    result = fit("lm", config("gru", data=DataConfig(text=(str(book),))), run)
+    fit("lm", config("gru", data=DataConfig(text=(str(book),))), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = command(capsys, "evaluate", run, "--json", "--dynamic", "--learning-rate", 0.5, "--segment", 5)
     assert said.code == 0, said.err
     found = json.loads(said.out)
+    result = json.loads((run / "result.json").read_text())
     assert found["metrics"] == result["test"], "the plain numbers are told apart and are as always"
-    assert set(found["dynamic"]) == {"loss", "perplexity"}
-    assert found["dynamic"]["perplexity"] == pytest.approx(math.exp(found["dynamic"]["loss"]))
-    assert found["dynamic"] != found["metrics"]
-    assert "dynamic" in command(capsys, "evaluate", run, "--dynamic").out
+    assert found["dynamic"]["how"] == {"learning_rate": 0.5, "decay": 0.001, "segment": 5}
+    assert found["dynamic"]["tried"] == {}
+    learned = found["dynamic"]["metrics"]
+    assert learned["perplexity"] == pytest.approx(math.exp(learned["loss"]))
+    assert learned != found["metrics"]
+    assert "test, dynamic at 0.1" in command(capsys, "evaluate", run, "--dynamic").out
     assert "dynamic" not in command(capsys, "evaluate", run, "--json").out
+    assert not (run / "dynamic.json").exists(), "nothing is kept unless asked for"
+
+
+def test_of_several_learning_rates_the_validation_text_chooses(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = ("0.001", "0.5", "1e+60")
+    on_valid = {}
+    for rate in rates[:2]:
+        said = command(capsys, "evaluate", run, "--json", "--dynamic", "--split", "valid", "--learning-rate", rate)
+        on_valid[rate] = json.loads(said.out)["dynamic"]["metrics"]
+    best = min(on_valid, key=lambda rate: on_valid[rate]["loss"])
+    said = command(capsys, "evaluate", run, "--json", "--dynamic", "--keep", "--learning-rate", *rates)
+    assert said.code == 0, said.err
+    found = json.loads(said.out)["dynamic"]
+    assert found["tried"] == on_valid | {"1e+60": None}
+    assert found["how"]["learning_rate"] == float(best)
+    alone = command(capsys, "evaluate", run, "--json", "--dynamic", "--learning-rate", best)
+    assert json.loads(alone.out)["dynamic"]["metrics"] == found["metrics"]
+    kept = json.loads((run / "dynamic.json").read_text())
+    assert {key: kept[key] for key in found} == found
+    assert kept["environment"] == environment.environment()
+    assert read_run(run).dynamic == kept
+    table = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", *rates).out
+    assert "valid, dynamic at 1e+60" in table
+    assert "inf" in table
+
+
+def test_what_the_command_refuses(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     diverged = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", 1e60)
     assert_refused(diverged, 1, "dynamic evaluation diverged", "Try a learning_rate below 1e+60")
+    both = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", 1e60, 1e61)
+    assert_refused(both, 1, "dynamic evaluation diverged with every learning rate: try lower ones")
     assert_refused(command(capsys, "evaluate", run, "--dynamic", "--decay", 2), 2, "decay should be from 0 to 1, got 2")
+    assert_refused(command(capsys, "evaluate", run, "--keep"), 2, "keep are those of dynamic evaluation")
+    other = command(capsys, "evaluate", run, "--dynamic", "--keep", "--split", "valid")
+    assert_refused(other, 2, "--keep is for the test data: leave --split out")
     assert command(capsys, "train", "logic", *TINY, "--epochs", 1, "--output", tmp_path / "logic", "--quiet").code == 0
     refused = command(capsys, "evaluate", tmp_path / "logic", "--dynamic")
     assert_refused(refused, 2, "--dynamic is for language models")
+
+
+def test_the_report_shows_it_apart(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys, "evaluate", run, "--dynamic", "--keep", "--learning-rate", 0.1, 0.5).code == 0
+    record = replace(read_run(run), group="best")
+    write_records(tmp_path / "best.jsonl", [record, replace(record, dynamic={}, group="best")])
+    records = read_records(tmp_path / "best.jsonl")
+    assert sorted(bool(found.dynamic) for found in records) == [False, True]
+    (table,) = lm.dynamic({"GRU": [record, replace(record, dynamic={})]})
+    ((model, seed, plain, learned, _, rates),) = table.rows
+    assert (model, seed, rates) == ("GRU", "0", "0.1, 0.5")
+    assert plain == f"{record.result['test']['perplexity']:.1f}"
+    assert learned == f"{record.dynamic['metrics']['perplexity']:.1f}"
+    assert lm.dynamic({"GRU": [replace(record, dynamic={})]}) == []

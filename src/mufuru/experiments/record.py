@@ -8,6 +8,7 @@ best-before.safetensors  those that the last checkpoint knows as the best, until
 last.safetensors         everything needed to go on
 previous.safetensors     the same, one checkpoint earlier
 result.json              the metrics of the finished run; its presence says that the run is finished
+dynamic.json             dynamic evaluation of a language model, where it was asked for and kept
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class RunFolder:
         return self.path / "result.json"
 
     @property
+    def dynamic(self) -> Path:
+        return self.path / "dynamic.json"
+
+    @property
     def finished(self) -> bool:
         return self.result.exists()
 
@@ -88,6 +93,12 @@ class Record:
     """The lines of metrics.jsonl; empty where only results are kept."""
     group: str = ""
     """Which part of an experiment the run belongs to, such as "sweep" or "ablation"; empty for a run of its own."""
+    dynamic: dict[str, Any] = field(default_factory=dict)
+    """Dynamic evaluation on the test data, as `mufuru evaluate --dynamic --keep` leaves it; empty without."""
+
+
+OPTIONAL = ("curve", "dynamic")
+"""Left out of a file of records where there is nothing."""
 
 
 def config_document(task: str, config: Any) -> dict[str, Any]:
@@ -144,7 +155,8 @@ def read_run(path: Path, curve: bool = True) -> Record:
         raise RecordError(f"the run in {path} is not finished: go on with `mufuru train --resume {path}`")
     lines = read_lines(folder.metrics) if curve else []
     environment, result = read_object(folder.environment), read_object(folder.result)
-    return Record(document["task"], document["config"], environment, result, lines)
+    dynamic = read_object(folder.dynamic) if folder.dynamic.exists() else {}
+    return Record(document["task"], document["config"], environment, result, lines, dynamic=dynamic)
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -160,7 +172,7 @@ def _group(run: Path) -> str:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Records as JSON lines: first what all have in common, then a line per run, in an order that does not depend on
     when they ran."""
-    rows = [{key: value for key, value in vars(record).items() if value != []} for record in records]
+    rows = [{key: value for key, value in vars(record).items() if value or key not in OPTIONAL} for record in records]
     common = _common(rows)
     lines = sorted(json.dumps(_without(common, row), sort_keys=True) for row in rows)
     lines.insert(0, json.dumps({"common": common}, sort_keys=True))

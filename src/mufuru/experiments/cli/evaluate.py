@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from rich.console import Console
+from rich.progress import Progress
 from torch import nn
 
 from mufuru.experiments.cli.show import show_metrics
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
-from mufuru.experiments.engine import evaluate, load_run
+from mufuru.experiments.engine import environment, evaluate, load_run
+from mufuru.experiments.files import write_atomically
+from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import LMTask, dynamic
-from mufuru.experiments.tasks.lm.dynamic import Dynamic
+from mufuru.experiments.tasks.lm.dynamic import Diverged, Dynamic
 from mufuru.experiments.tasks.task import Task
 
 EXAMPLES = """\
   mufuru evaluate runs/first
   mufuru evaluate runs/first --split valid --json
-  mufuru evaluate runs/words --dynamic --learning-rate 0.05
+  mufuru evaluate runs/words --dynamic --learning-rate 0.05 0.1 0.2
 """
-
-DYNAMIC = "dynamic"
 
 
 @dataclass(frozen=True)
@@ -38,43 +41,98 @@ class Evaluate:
     threads: int = 1
     """Threads to compute with."""
     dynamic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Of a language model, also dynamic evaluation: it goes on learning from the text that it has predicted. Choose the
-    next three on the validation data."""
-    learning_rate: float = Dynamic.learning_rate
-    """Of dynamic evaluation: step size of the gradient of a segment's mean loss."""
+    """Of a language model, also dynamic evaluation: it goes on learning from the text that it has predicted."""
+    learning_rate: tuple[float, ...] = (Dynamic.learning_rate,)
+    """Of dynamic evaluation: step size of the gradient of a segment's mean loss. Of several, that which suits the
+    validation data best."""
     decay: float = Dynamic.decay
     """Of dynamic evaluation: share of the way back to the trained weights after each segment."""
     segment: int = Dynamic.segment
     """Of dynamic evaluation: tokens that are predicted before the weights change."""
+    keep: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Keep dynamic evaluation on the test data in the run's folder: reports show it."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Dynamic evaluation: with what, how good, and how good on the validation data each learning rate was."""
+
+    how: Dynamic
+    metrics: dict[str, float]
+    tried: dict[str, dict[str, float] | None]
+    """By learning rate; None for one with which it diverged. Empty where there was nothing to choose."""
 
 
 def run(arguments: list[str]) -> int:
     description = "Evaluate a trained model: the weights of the run that its settings select."
     chosen = parse(Evaluate, arguments, prog="mufuru evaluate", description=description, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru evaluate")
-    if not chosen.dynamic and how_of(chosen) != Dynamic():
-        raise UsageError("learning rate, decay and segment are those of dynamic evaluation: add --dynamic")
+    ways = ways_of(chosen)
     task, model = load_run(chosen.run)
-    found: dict[str, dict[str, float]] = {chosen.split: evaluate(task, model, chosen.split)}
-    if chosen.dynamic:
-        found[DYNAMIC] = evaluate_dynamically(task, model, chosen)
+    metrics = evaluate(task, model, chosen.split)
+    found = evaluate_dynamically(task, model, chosen, ways) if chosen.dynamic else None
     if chosen.json:
-        also = {"dynamic": found[DYNAMIC]} if chosen.dynamic else {}
-        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": found[chosen.split]} | also))
+        also = {"dynamic": asdict(found)} if found else {}
+        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": metrics} | also))
     else:
-        show_metrics(found)
+        plain: dict[str, dict[str, float]] = {chosen.split: metrics}
+        show_metrics(plain | (shown(found, chosen.split) if found else {}))
+    if found and chosen.keep:
+        keep(found, chosen.run)
     return 0
 
 
-def evaluate_dynamically(task: Task, model: nn.Module, chosen: Evaluate) -> dict[str, float]:
+def ways_of(chosen: Evaluate) -> list[Dynamic]:
+    """One for each learning rate."""
+    if not chosen.learning_rate:
+        raise UsageError("--learning-rate needs a number. See mufuru evaluate --help")
+    try:
+        ways = [Dynamic(rate, chosen.decay, chosen.segment) for rate in dict.fromkeys(chosen.learning_rate)]
+    except SettingError as error:
+        raise UsageError(f"{error}. See mufuru evaluate --help") from None
+    if not chosen.dynamic and (ways != [Dynamic()] or chosen.keep):
+        raise UsageError("learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic")
+    if chosen.keep and chosen.split != "test":
+        raise UsageError("--keep is for the test data: leave --split out")
+    return ways
+
+
+def evaluate_dynamically(task: Task, model: nn.Module, chosen: Evaluate, ways: list[Dynamic]) -> Found:
     """Only language models can: what follows a text is its own label."""
     if not isinstance(task, LMTask):
         raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
-    return dynamic.evaluate(task, model, chosen.split, how_of(chosen))
+    tried = {way: on_validation(task, model, way) for way in ways} if len(ways) > 1 else {}
+    finite = {way: metrics["loss"] for way, metrics in tried.items() if metrics}
+    if tried and not finite:
+        raise Diverged("dynamic evaluation diverged with every learning rate: try lower ones")
+    best = min(finite, key=lambda way: finite[way]) if finite else ways[0]
+    metrics = with_progress(task, model, chosen.split, best)
+    return Found(best, metrics, {f"{way.learning_rate:g}": metrics for way, metrics in tried.items()})
 
 
-def how_of(chosen: Evaluate) -> Dynamic:
+def on_validation(task: LMTask, model: nn.Module, way: Dynamic) -> dict[str, float] | None:
     try:
-        return Dynamic(chosen.learning_rate, chosen.decay, chosen.segment)
-    except SettingError as error:
-        raise UsageError(f"{error}. See mufuru evaluate --help") from None
+        return with_progress(task, model, "valid", way)
+    except Diverged:
+        return None
+
+
+def with_progress(task: LMTask, model: nn.Module, split: str, way: Dynamic) -> dict[str, float]:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task(f"{split}, learning rate {way.learning_rate:g}", total=None)
+        return dynamic.evaluate(
+            task, model, split, way, lambda done, tokens: bar.update(line, completed=done, total=tokens)
+        )
+
+
+def shown(found: Found, split: str) -> dict[str, dict[str, float]]:
+    """For the table: what was tried, then what was chosen."""
+    nothing = {"loss": math.inf, "perplexity": math.inf}
+    tried = {f"valid, dynamic at {rate}": metrics or nothing for rate, metrics in found.tried.items()}
+    return tried | {f"{split}, dynamic at {found.how.learning_rate:g}": found.metrics}
+
+
+def keep(found: Found, folder: Path) -> None:
+    document = asdict(found) | {"environment": environment.environment()}
+    write_atomically(RunFolder(folder).dynamic, (json.dumps(document, indent=2) + "\n").encode())

@@ -44,7 +44,7 @@ class CellConfig:
     num_layers: int = 1
     """Layers on top of each other."""
     bidirectional: bool = False
-    """Read every sequence from both ends."""
+    """Read every sequence from both ends; not for language models, which cannot read ahead."""
     ops: tuple[str, ...] = mufuru.PAPER
     """Operations to choose from (mufuru only)."""
     reset: Reset = "before"

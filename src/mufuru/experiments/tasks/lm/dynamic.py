@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +44,16 @@ class Dynamic:
             raise SettingError(f"decay should be from 0 to 1, got {self.decay}")
 
 
-def evaluate(task: LMTask, model: nn.Module, split: str, how: Dynamic) -> dict[str, float]:
-    """The metrics over a split; the model itself stays as it is."""
+class Diverged(SettingError):
+    """The model learned from the text until its loss was no number."""
+
+
+def evaluate(
+    task: LMTask, model: nn.Module, split: str, how: Dynamic, tell: Callable[[int, int], None] = lambda done, all: None
+) -> dict[str, float]:
+    """The metrics over a split; the model itself stays as it is. `tell` hears how many tokens are predicted, of how
+    many.
+    """
     tokens = choose("split", split, {name: getattr(task.corpus, name) for name in ("train", "valid", "test")})
     learner: Any = copy.deepcopy(model).eval()
     weights = list(learner.parameters())
@@ -56,13 +65,14 @@ def evaluate(task: LMTask, model: nn.Module, split: str, how: Dynamic) -> dict[s
             gradients = torch.autograd.grad(found.loss / window.targets.numel(), weights)
         state = _add(totals, found, window.targets.numel())
         if not math.isfinite(totals.loss):
-            raise SettingError(
+            raise Diverged(
                 f"dynamic evaluation diverged: the loss is {totals.loss} after {totals.count} tokens. "
                 f"Try a learning_rate below {how.learning_rate:g}"
             )
         with torch.no_grad():
             for weight, gradient, start in zip(weights, gradients, trained, strict=True):
                 weight += how.decay * (start - weight) - how.learning_rate * gradient
+        tell(totals.count, len(tokens))
     return task.metrics(totals)
 
 
