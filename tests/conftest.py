@@ -60,6 +60,14 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def _threads() -> Iterator[None]:
+    """The number of threads is afterwards as it was."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No settings of the user's, no native library found yet, and temporary files where a test can see them."""
     for name in ("MUFURU_BUILD", "MUFURU_CACHE", "CXX"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,6 @@ def test_the_same_as_torch(instruction_set: str, shape: tuple[int, int, int], dt
 def test_so_many_words_that_fewer_rows_are_taken_at_a_time() -> None:
     given = draw(150, 2, 300_000)
     assert_same(losses(*given), expected(*given), torch.float64)
-
-
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("_threads")

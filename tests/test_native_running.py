@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,6 @@ def big(request: pytest.FixtureRequest) -> Run:
     batch, controller = (7, 9) if request.param == "small batch" else (MANY, None)
     sizes = [batch] * 20 + [3] * 20
     return make_run(batch=batch, steps=40, hidden=21, controller=controller, dtype=torch.float32, batch_sizes=sizes)
-
-
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("_threads")
