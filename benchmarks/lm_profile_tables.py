@@ -44,7 +44,7 @@ def page(profile: Profile) -> str:
         "this machine and mean nothing on another.",
         f"All models have this package's softmax and training loop, but “{PLAIN}”: it is what one writes without this "
         "package, with nn.Linear, cross_entropy, clip_grad_norm_ and Adam. Its softmax has its gradients in the "
-        "backward pass.",
+        "backward pass. Freed memory is kept for all of them.",
     ]
     for threads in profile.stages:
         parts.append(f"## {threads} thread" + ("" if threads == "1" else "s"))

@@ -138,7 +138,10 @@ def test_strided_tensors() -> None:
     [
         ({"targets": torch.tensor([0, 11, 2])}, IndexError, "targets should be 0 to 10, got 0 to 11"),
         ({"targets": torch.tensor([0, -1, 2])}, IndexError, "targets should be 0 to 10, got -1 to 2"),
-        ({"targets": torch.tensor([0.0, 1.0, 2.0])}, TypeError, "targets in int64, got torch.float32"),
+        ({"targets": torch.tensor([0.0, 1.0, 2.0])}, TypeError, "int64 on the CPU, got torch.float32 on cpu"),
+        ({"targets": torch.zeros(3, dtype=torch.int64, device="meta")}, TypeError, "got torch.int64 on meta"),
+        ({"bias": torch.zeros(11, device="meta")}, TypeError, "it runs on the CPU, tensors are on meta"),
+        ({"bias": torch.zeros(11, dtype=torch.float64)}, TypeError, "it computes in float32 or in float64"),
         ({"targets": torch.tensor([0, 1])}, ValueError, r"\[3, 5\], \[11, 5\], \[11\], \[2\]"),
         ({"bias": torch.zeros(10)}, ValueError, r"\[3, 5\], \[11, 5\], \[10\], \[3\]"),
         ({"weight": torch.zeros(11, 4)}, ValueError, r"\[3, 5\], \[11, 4\], \[11\], \[3\]"),
@@ -166,6 +169,14 @@ def test_where_it_runs() -> None:
             runs(hidden, weight.float(), bias)
         with pytest.raises(RuntimeError, match="tensors are on meta"):
             runs(hidden, weight, bias.to("meta"))
+
+
+def test_what_is_compiled_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the layers are asked to run natively."""
+    hidden, weight, bias, _ = draw(3, 5, 11)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with use_kernel("native"):
+        assert not runs(hidden, weight, bias)
 
 
 def test_without_a_library_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ MISTAKES = {
     "generate run --prompt -x": "--prompt needs a value; one that begins with - is written --prompt=VALUE.",
     "generate run --runn x": "unknown option --runn. See",
     "evaluate run --segment 3": "learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic",
+    "evaluate run --learning-rate 0.1,0.2": "--learning-rate cannot be ['0.1,0.2']: values are separated by blanks.",
+    "evaluate run --dynamic --keep": "--keep is for finished runs, and there is none in run",
     "train lm --clip abc": "--clip should be a number or None, got 'abc'. See",
     "train lm --text a --level char --text=b": "--text is given twice: give all its values after one --text.",
     "train lm --held-out 0.1": "--held-out needs 2 values.",
@@ -64,7 +66,7 @@ MISTAKES = {
     "report": "RUNS is missing",
     "reproduce lgic": "unknown experiment lgic: expected one of logic, lm, sentiment. Did you mean logic?",
     "reproduce logic --part figurs": "Did you mean figures?",
-    "reproduce logic --sizes big": "--sizes cannot be ['big']",
+    "reproduce logic --sizes big": "--sizes cannot be ['big']: values are separated by blanks.",
     "reproduce logic --seeds 0": "seeds should be at least 1, got 0",
     "reproduce logic --jobs 0": "--jobs should be at least 1, got 0",
     "evaluate run --no-json": "unknown option --no-json. Did you mean --json?",
@@ -251,3 +253,9 @@ def test_doctor_when_the_reference_is_asked_for(
 ) -> None:
     monkeypatch.setenv("MUFURU_KERNEL", "reference")
     assert "unset MUFURU_KERNEL" in command(capsys, "doctor").out
+
+
+def test_an_unknown_kernel_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MUFURU_KERNEL", "fast")
+    refused = command(capsys, "train", "logic")
+    assert_refused(refused, 2, "MUFURU_KERNEL should be one of auto, native, reference, got 'fast'")

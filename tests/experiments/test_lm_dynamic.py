@@ -148,10 +148,6 @@ def test_of_several_learning_rates_the_validation_text_chooses(run: Path, capsys
 
 
 def test_what_the_command_refuses(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    diverged = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", 1e60)
-    assert_refused(diverged, 1, "dynamic evaluation diverged", "Try a learning_rate below 1e+60")
-    both = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", 1e60, 1e61)
-    assert_refused(both, 1, "dynamic evaluation diverged with every learning rate: try lower ones")
     assert_refused(command(capsys, "evaluate", run, "--dynamic", "--decay", 2), 2, "decay should be from 0 to 1, got 2")
     assert_refused(command(capsys, "evaluate", run, "--keep"), 2, "keep are those of dynamic evaluation")
     other = command(capsys, "evaluate", run, "--dynamic", "--keep", "--split", "valid")
@@ -161,15 +157,33 @@ def test_what_the_command_refuses(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert_refused(refused, 2, "--dynamic is for language models")
 
 
-def test_the_report_shows_it_apart(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(capsys, "evaluate", run, "--dynamic", "--keep", "--learning-rate", 0.1, 0.5).code == 0
+def test_reports_show_it_apart(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of a single run, and that of the experiment, also from a file of records."""
+    assert command(capsys, "evaluate", run, "--dynamic", "--keep", "--learning-rate", 10, 1e-5, 0.5).code == 0
+    assert command(capsys, "report", run, "-o", tmp_path / "report.html").code == 0
+    assert "with dynamic evaluation" in (tmp_path / "report.html").read_text(encoding="utf-8")
     record = replace(read_run(run), group="best")
-    write_records(tmp_path / "best.jsonl", [record, replace(record, dynamic={}, group="best")])
-    records = read_records(tmp_path / "best.jsonl")
-    assert sorted(bool(found.dynamic) for found in records) == [False, True]
-    (table,) = lm.dynamic({"GRU": [record, replace(record, dynamic={})]})
+    without = replace(record, config=record.config | {"seed": 1}, dynamic={})
+    write_records(tmp_path / "best.jsonl", [record, without])
+    read = read_records(tmp_path / "best.jsonl")
+    assert sorted(bool(found.dynamic) for found in read) == [False, True]
+    (table,) = [block for block in lm.best(read) if getattr(block, "caption", "").startswith("Apart")]
     ((model, seed, plain, learned, _, rates),) = table.rows
-    assert (model, seed, rates) == ("GRU", "0", "0.1, 0.5")
+    assert (model, seed, rates) == ("GRU", "0", "1e-05, 0.5, 10.0")
     assert plain == f"{record.result['test']['perplexity']:.1f}"
     assert learned == f"{record.dynamic['metrics']['perplexity']:.1f}"
-    assert lm.dynamic({"GRU": [replace(record, dynamic={})]}) == []
+    assert not [block for block in lm.best([without]) if getattr(block, "caption", "").startswith("Apart")]
+
+
+@pytest.mark.parametrize(
+    ("rates", "text"),
+    [([1e60], "Try a learning_rate below 1e+60"), ([1e60, 1e61], "with every learning rate: try lower ones")],
+)
+def test_if_it_diverges_the_plain_numbers_are_still_told(
+    run: Path, rates: list[float], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = command(capsys, "evaluate", run, "--json", "--dynamic", "--learning-rate", *rates)
+    assert said.code == 1
+    assert said.err.startswith("mufuru: dynamic evaluation diverged")
+    assert text in said.err
+    assert json.loads(said.out)["metrics"] == json.loads((run / "result.json").read_text())["test"]

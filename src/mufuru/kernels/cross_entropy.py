@@ -27,7 +27,8 @@ class Losses(NamedTuple):
 def runs(hidden: Tensor, weight: Tensor, bias: Tensor) -> bool:
     """Whether the native kernel does this: by the user's word where there is one, else wherever it can."""
     wanted = wanted_kernel("auto")
-    if wanted == "reference":
+    # what is compiled is not for ctypes; a layer has an operator of its own
+    if wanted == "reference" or torch.compiler.is_compiling():
         return False
     reason = _obstacle(hidden, weight, bias) or missing_library()
     if reason and wanted == "native":
@@ -40,7 +41,7 @@ def _obstacle(*tensors: Tensor) -> str:
         return f"it runs on the CPU, tensors are on {', '.join(sorted(places))}"
     if (types := {tensor.dtype for tensor in tensors}) not in ({torch.float32}, {torch.float64}):
         return f"it computes in float32 or in float64, got {', '.join(sorted(map(str, types)))}"
-    return "it is not to be compiled" if torch.compiler.is_compiling() else ""
+    return ""
 
 
 def losses(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Losses:
@@ -66,7 +67,9 @@ def _check(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Non
     words = len(weight)
     if shapes[1:] != [[words, features], [words], [rows]] or not words:
         raise ValueError(f"expected the shapes [n, features], [words, features], [words] and [n], got {shapes}")
-    if targets.dtype != torch.int64:
-        raise TypeError(f"expected targets in int64, got {targets.dtype}")
+    if reason := _obstacle(hidden, weight, bias):
+        raise TypeError(reason)
+    if (targets.dtype, targets.device.type) != (torch.int64, "cpu"):
+        raise TypeError(f"expected targets in int64 on the CPU, got {targets.dtype} on {targets.device}")
     if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
         raise IndexError(f"targets should be 0 to {words - 1}, got {int(targets.min())} to {int(targets.max())}")

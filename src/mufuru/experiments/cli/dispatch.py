@@ -17,6 +17,7 @@ from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError
+from mufuru.kernels.choice import CHOICES
 
 COMMANDS = {
     "train": "train a model, or go on with a run that was stopped",
@@ -104,6 +105,8 @@ def _run_command(arguments: Arguments) -> int:
     if command not in COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise UsageError(f"unknown {kind} {command}.{nearest(command, list(COMMANDS))} See mufuru --help")
+    if (kernel := os.environ.get("MUFURU_KERNEL", "auto")) not in CHOICES:
+        raise UsageError(f"MUFURU_KERNEL should be one of {', '.join(CHOICES)}, got {kernel!r}")
     return int(importlib.import_module(f"mufuru.experiments.cli.{command}").run(rest))
 
 

@@ -21,7 +21,6 @@ from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import LMTask, dynamic
 from mufuru.experiments.tasks.lm.dynamic import Diverged, Dynamic
-from mufuru.experiments.tasks.task import Task
 
 EXAMPLES = """\
   mufuru evaluate runs/first
@@ -50,7 +49,7 @@ class Evaluate:
     segment: int = Dynamic.segment
     """Of dynamic evaluation: tokens that are predicted before the weights change."""
     keep: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Keep dynamic evaluation on the test data in the run's folder: reports show it."""
+    """Keep dynamic evaluation on the test data in the folder of a finished run: its reports show it."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +68,30 @@ def run(arguments: list[str]) -> int:
     use_threads(chosen.threads, "mufuru evaluate")
     ways = ways_of(chosen)
     task, model = load_run(chosen.run)
+    if chosen.dynamic and not isinstance(task, LMTask):
+        raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
     metrics = evaluate(task, model, chosen.split)
-    found = evaluate_dynamically(task, model, chosen, ways) if chosen.dynamic else None
+    if not isinstance(task, LMTask) or not chosen.dynamic:
+        show(chosen, metrics)
+        return 0
+    try:
+        found = evaluate_dynamically(task, model, chosen.split, ways)
+    except Diverged:
+        show(chosen, metrics)
+        raise
+    show(chosen, metrics, found)
+    if chosen.keep:
+        keep(found, chosen.run)
+    return 0
+
+
+def show(chosen: Evaluate, metrics: dict[str, float], found: Found | None = None) -> None:
     if chosen.json:
         also = {"dynamic": asdict(found)} if found else {}
         print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": metrics} | also))
     else:
         plain: dict[str, dict[str, float]] = {chosen.split: metrics}
-        show_metrics(plain | (shown(found, chosen.split) if found else {}))
-    if found and chosen.keep:
-        keep(found, chosen.run)
-    return 0
+        show_metrics(plain | (rows_of(found, chosen.split) if found else {}))
 
 
 def ways_of(chosen: Evaluate) -> list[Dynamic]:
@@ -94,20 +106,23 @@ def ways_of(chosen: Evaluate) -> list[Dynamic]:
         raise UsageError("learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic")
     if chosen.keep and chosen.split != "test":
         raise UsageError("--keep is for the test data: leave --split out")
+    if chosen.keep and not RunFolder(chosen.run).finished:
+        raise UsageError(
+            f"--keep is for finished runs, and there is none in {chosen.run}: leave it out, or finish the run"
+        )
     return ways
 
 
-def evaluate_dynamically(task: Task, model: nn.Module, chosen: Evaluate, ways: list[Dynamic]) -> Found:
-    """Only language models can: what follows a text is its own label."""
-    if not isinstance(task, LMTask):
-        raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
+def evaluate_dynamically(task: LMTask, model: nn.Module, split: str, ways: list[Dynamic]) -> Found:
+    """With the learning rate that suits the validation data best, where there are several."""
     tried = {way: on_validation(task, model, way) for way in ways} if len(ways) > 1 else {}
-    finite = {way: metrics["loss"] for way, metrics in tried.items() if metrics}
+    finite = {way: metrics for way, metrics in tried.items() if metrics}
     if tried and not finite:
         raise Diverged("dynamic evaluation diverged with every learning rate: try lower ones")
-    best = min(finite, key=lambda way: finite[way]) if finite else ways[0]
-    metrics = with_progress(task, model, chosen.split, best)
-    return Found(best, metrics, {f"{way.learning_rate:g}": metrics for way, metrics in tried.items()})
+    best = min(finite, key=lambda way: finite[way]["loss"]) if finite else ways[0]
+    known = finite.get(best) if split == "valid" else None
+    metrics = known or with_progress(task, model, split, best)
+    return Found(best, metrics, {str(way.learning_rate): metrics for way, metrics in tried.items()})
 
 
 def on_validation(task: LMTask, model: nn.Module, way: Dynamic) -> dict[str, float] | None:
@@ -126,7 +141,7 @@ def with_progress(task: LMTask, model: nn.Module, split: str, way: Dynamic) -> d
         )
 
 
-def shown(found: Found, split: str) -> dict[str, dict[str, float]]:
+def rows_of(found: Found, split: str) -> dict[str, dict[str, float]]:
     """For the table: what was tried, then what was chosen."""
     nothing = {"loss": math.inf, "perplexity": math.inf}
     tried = {f"valid, dynamic at {rate}": metrics or nothing for rate, metrics in found.tried.items()}

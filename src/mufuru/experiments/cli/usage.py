@@ -22,7 +22,10 @@ LOOKS = (tyro.conf.OmitArgPrefixes,)
 PLAINER = (
     (r"^Error parsing (--\S+): invalid literal for int\(\) with base 10:", r"\1 should be a whole number, got"),
     (r"^Error parsing (--\S+): could not convert string to float:", r"\1 should be a number, got"),
-    (r"^Error parsing (--\S+): Could not find valid parse for arguments: (.*)", r"\1 cannot be \2"),
+    (
+        r"^Error parsing (--\S+): Could not find valid parse for arguments: (.*)",
+        r"\1 cannot be \2: values are separated by blanks",
+    ),
     (
         r"^Error parsing (--\S+): no type matching \{None\}\|INT .*? from \['(.*?)'\].*",
         r"\1 should be a whole number or None, got '\2'",

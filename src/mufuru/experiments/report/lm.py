@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from mufuru.experiments.report import models, operation_use, paper, results, runs, tables, verdicts
+from mufuru.experiments.report import dynamic, models, operation_use, paper, results, runs, tables, verdicts
 from mufuru.experiments.report.experiment import Part, Report, View, lines, of
 from mufuru.experiments.report.models import PERPLEXITY
 from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.results import INTERVAL, Lines
 from mufuru.experiments.report.runs import Runs
-from mufuru.experiments.report.tables import MISSING, Table
 from mufuru.experiments.report.verdicts import Rule
 
 COMMAND = "mufuru reproduce lm"
@@ -110,25 +109,8 @@ def best(records: Runs) -> list[Block]:
         results.bar(found, "MuFuRU", BAR),
         results.dots("lm-best", found),
         results.table(found, f"The same 200 units, well regularised: {INTERVAL}", "GRU"),
-        *dynamic(found),
+        *dynamic.blocks(found),
     ]
-
-
-def dynamic(found: Lines) -> list[Block]:
-    """What the models reach when they go on learning from the text that they have predicted: never among the others."""
-    rows = []
-    for name, records in found.items():
-        for record in records:
-            if kept := record.dynamic:
-                rates = ", ".join(kept["tried"]) or MISSING
-                own, learning = PERPLEXITY.value(record.result["test"]["perplexity"]), kept["metrics"]["perplexity"]
-                rate = f"{kept['how']['learning_rate']:g}"
-                rows.append((name, str(runs.setting(record, "seed")), own, PERPLEXITY.value(learning), rate, rates))
-    if not rows:
-        return []
-    head = ("model", "seed", "test perplexity", "with dynamic evaluation", "learning rate", "best on validation of")
-    caption = "Apart: with dynamic evaluation a model goes on learning from the test text that it has predicted"
-    return [Table(caption, head, tuple(rows))]
 
 
 def short(records: Runs) -> list[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import operation_use, paper, provenance, runs, sections, tables, walked, weights
+from mufuru.experiments.report import dynamic, operation_use, paper, provenance, runs, sections, tables, walked, weights
 from mufuru.experiments.report.figures import curves
 from mufuru.experiments.report.page import Block, Command, Page, Picture, Section
 from mufuru.experiments.report.runs import Runs
@@ -29,6 +29,7 @@ def _task(task: str, records: Runs) -> list[Section]:
     if stated := published(task, records):
         rows = tuple((number.model, number.metric, f"{number.value:g}", number.place) for number in stated)
         blocks.append(Table(f"The paper's results ({paper.AUTHORS})", ("model", "metric", "value", "section"), rows))
+    blocks.extend(dynamic.blocks(alike(records)))
     blocks.extend(_curves(task, records))
     # a mean over different settings would mean nothing
     if len(alike(records)) == 1 and any(map(weights.recorded, records)):
