@@ -23,7 +23,9 @@ def test_without_runs_it_has_the_papers_numbers() -> None:
         ("no number", "no number", "–", "–"),
         ("no number", "no number", "–", "–"),
         ("123.0", "119.7", "–", "–"),
+        ("no number", "no number", "–", "–"),
         ("87.3", "87.6", "–", "–"),
+        ("no number", "no number", "–", "–"),
     ]
 
 
@@ -32,12 +34,15 @@ def test_each_row_has_its_own_runs() -> None:
     lm = [model("lm", "paper", "gru", "perplexity", value, seed) for seed, value in enumerate((120.0, 122.0))]
     lm += [model("lm", "best", "mufuru", "perplexity", 90.0, 0)]
     sentiment = [model("classify", "paper", "mufuru", "accuracy", 0.875, 0)]
+    sentiment += [model("classify", "best", "gru", "accuracy", 0.885, 0)]
     rows = headline.table({"logic": logic, "lm": lm, "sentiment": sentiment}).rows
     assert rows[0][3:] == ("–", "90.00 (n/a)")
     assert rows[1][3:] == ("80.00 (n/a)", "–")
     # Student's t for two runs is 12.706, and the deviation of the mean 1
     assert rows[2][3:] == ("121.0 (108.3–133.7)", "–")
-    assert rows[3][3:] == ("–", "87.50 (n/a)")
+    assert rows[3][3:] == ("–", "90.0 (n/a)")
+    assert rows[4][3:] == ("–", "87.50 (n/a)")
+    assert rows[5][3:] == ("88.50 (n/a)", "–")
 
 
 def test_no_interval_goes_beyond_what_is_possible() -> None:
