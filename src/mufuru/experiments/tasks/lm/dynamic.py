@@ -71,7 +71,7 @@ def evaluate(
             )
         with torch.no_grad():
             for weight, gradient, start in zip(weights, gradients, trained, strict=True):
-                weight += how.decay * (start - weight) - how.learning_rate * gradient
+                weight.lerp_(start, how.decay).sub_(how.learning_rate * gradient)
         tell(totals.count, len(tokens))
     return task.metrics(totals)
 
