@@ -68,6 +68,17 @@ def test_lean_and_keep_stand_beside_the_papers_setting() -> None:
     assert [row[0] for row in alone.rows] == ["MuFuRU (controller 50)"]
 
 
+def test_a_gru_with_as_many_parameters_stands_beside_both() -> None:
+    paper, best = shown(lm.REPORT, language_models(), "wide")
+    assert [row[0] for row in paper.rows] == ["MuFuRU", "GRU", "GRU (240 units)"]
+    # 120 - 0.5 beside MuFuRU's first seed, 117; well regularised 117 - 24
+    assert row(paper, "GRU (240 units)")["minus MuFuRU"] == "+2.5 (n/a)"
+    assert row(best, "GRU (238 units)")["minus MuFuRU"] == "+26.5 (n/a)"
+    # a setting that was not run has no table
+    (alone,) = shown(lm.REPORT, [r for r in language_models() if r.group != "wide" or r.config["tied"]], "wide")
+    assert [row[0] for row in alone.rows] == ["MuFuRU", "GRU", "GRU (238 units)"]
+
+
 def test_choices_are_compared_with_the_same_seed() -> None:
     mufuru, content = shown(lm.REPORT, language_models(), "choices")
     assert [row[0] for row in mufuru.rows] == ["nothing", "learning rate 0.001"]

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mufuru.experiments import tasks
+from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.reproduce import Grid, LMGrid, SentimentGrid, beforehand, curves
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
+from mufuru.experiments.tasks.lm.model import LanguageModel
 
 WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}
 
@@ -40,7 +43,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 10, "best": 4}
+    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 10, "best": 4, "wide": 2}
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(short=True)) == {"short": 2}
@@ -81,6 +84,25 @@ def test_names_of_language_models_say_what_differs() -> None:
     assert changed(found["keep/gru-keep1/seed-0"], paper) == {"cell.cell": "gru", "cell.keep_bias": 1.0}
     assert changed(found["best/gru/seed-0"], best) == {"cell.cell": "gru"}
     assert changed(found["best/mufuru-controller50/seed-0"], best) == {"cell.controller_size": 50}
+    wide = {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
+    assert changed(found["wide/gru-paper/seed-0"], paper) == wide
+    assert changed(found["wide/gru-best/seed-0"], best) == {"cell.cell": "gru", "cell.hidden_size": 238}
+
+
+@pytest.mark.parametrize("preset", ["paper", "best"])
+def test_the_wide_gru_has_as_many_parameters_as_mufuru(preset: str) -> None:
+    """No number of units comes closer."""
+    vocabulary = Vocabulary((*map(str, range(9_998)), "<unk>", "<eos>"))
+
+    def parameters(config: lm.LMConfig) -> int:
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in LanguageModel(config, vocabulary).parameters())
+
+    wide, mufuru = configs(LMGrid())[f"wide/gru-{preset}/seed-0"], parameters(lm.PRESETS[preset])
+    fewer, more = (replace(wide, cell=replace(wide.cell, hidden_size=wide.cell.hidden_size + by)) for by in (-1, 1))
+    apart = [abs(parameters(config) - mufuru) for config in (wide, fewer, more)]
+    assert apart[0] == min(apart)
+    assert apart[0] < 0.002 * mufuru
 
 
 def test_choices_of_language_models_change_one_thing_each() -> None:

@@ -113,6 +113,19 @@ def best(records: Runs) -> list[Block]:
     ]
 
 
+def wide(records: Runs) -> list[Block]:
+    """A GRU with as many parameters as MuFuRU beside both, for each setting that it was trained in."""
+    blocks: list[Block] = []
+    for part, title in {"paper": "The paper's setting", "best": "Well regularised"}.items():
+        found: dict[str, Runs] = {n: some for n, some in lines(records, part).items() if n in ("MuFuRU", "GRU")}
+        for record in runs.where(of(records, "wide"), tied=part == "best"):
+            name = f"{models.model(record)} ({runs.setting(record, 'cell.hidden_size')} units)"
+            found[name] = [*found.get(name, ()), record]
+        if any("units" in name for name in found):
+            blocks.append(results.table(found, f"{title}, and a GRU with more units: {INTERVAL}", "MuFuRU"))
+    return blocks
+
+
 def short(records: Runs) -> list[Block]:
     found = lines(records, "short")
     return [results.table(found, f"Few units, once through the text: {INTERVAL}", "GRU")]
@@ -146,6 +159,7 @@ REPORT = Report(
         "keep": Part("Where keep starts", f"{COMMAND} --part keep", (*CELLS, "cell.keep_bias"), keep),
         "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*CELLS, *CHOICES), choices),
         "best": Part("Well regularised", f"{COMMAND} --part best", CELLS, best),
+        "wide": Part("As many parameters", f"{COMMAND} --part wide", (*CELLS, "cell.hidden_size", "tied"), wide),
         "short": Part("The short form", f"{COMMAND} --short", CELLS, short),
     },
     {"claims": View("Beside the paper", beside)},

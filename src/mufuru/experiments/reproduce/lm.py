@@ -20,11 +20,13 @@ CONTROLLER = 50
 """Units of the lean unit's recurrent controller: with 200 units it has a GRU's arithmetic."""
 KEEPS: tuple[tuple[CellName, float], ...] = (("mufuru", 0.0), ("mufuru", 3.0), ("gru", 1.0))
 """Starts of what keeps the state in the part keep. MuFuRU's own is 2, the GRU's 0: each then keeps about half of it."""
-SEEDS = {"paper": 3, "lean": 3, "keep": 1, "choices": 1, "best": 1}
+WIDE = {"paper": 240, "best": 238}
+"""Units with which a GRU has as many parameters as MuFuRU with 200, by preset."""
+SEEDS = {"paper": 3, "lean": 3, "keep": 1, "choices": 1, "best": 1, "wide": 1}
 """Runs of each setting, by part."""
 EPOCH_SECONDS = 300.0
 """About what one core takes to read the Penn Treebank once with 200 units; most of it is the softmax."""
-Part = Literal["paper", "lean", "keep", "choices", "best"]
+Part = Literal["paper", "lean", "keep", "choices", "best", "wide"]
 
 SHORT = with_training(
     with_cell(PRESETS["paper"], hidden_size=50), epochs=1, batch_size=100, learning_rate=1e-2, evaluate_every=100
@@ -39,11 +41,11 @@ class LMGrid:
     part: Part | Literal["all"] = "all"
     """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: other starts
     of what keeps the state. choices: what the paper does not say, for the GRU, one change at a time. best: the same
-    units well regularised."""
+    units well regularised. wide: a GRU with as many parameters as MuFuRU, in both settings."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper and best."""
     seeds: int | None = None
-    """Runs of each setting; None for as many as a part has: 3 of paper and lean, 1 of keep, choices and best."""
+    """Runs of each setting; None for as many as a part has: 3 of paper and lean, 1 of the others."""
     short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
 
@@ -82,6 +84,14 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
         yield "best", cell, for_cell(best, cell)
     if "mufuru" in cells:
         yield "best", lean, for_cell(best, "mufuru", controller_size=CONTROLLER)
+    for preset, units in WIDE.items():
+        yield "wide", f"gru-{preset}", wider(for_cell(PRESETS[preset], "gru"), units)
+
+
+def wider(config: LMConfig, units: int) -> LMConfig:
+    """With more units, and embeddings as before unless the softmax uses them too."""
+    kept = None if config.tied else config.features
+    return replace(config, cell=replace(config.cell, hidden_size=units), embedding_size=kept)
 
 
 def choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
