@@ -32,6 +32,7 @@ def make_run(
     reset: Any = "before",
     activation: Any = "tanh",
     controller: int | None = None,
+    controller_activation: Any = "tanh",
     bias: bool = True,
     batch_sizes: Sequence[int] | None = None,
     reverse: bool = False,
@@ -44,7 +45,7 @@ def make_run(
     dtype: torch.dtype = torch.float64,
 ) -> Run:
     """A random run; no size is a multiple of another or of a vector's. All that can have a gradient wants one."""
-    unit = Unit(inputs, hidden, resolve(ops), reset, activation, controller, bias)
+    unit = Unit(inputs, hidden, resolve(ops), reset, activation, controller, controller_activation, bias)
     shapes = unit.shapes()
     total = batch * steps if batch_sizes is None else sum(batch_sizes)
     return Run(

@@ -36,6 +36,7 @@ class Options:
     reset: str | None = "before"
     activation: str = "tanh"
     controller: int | None = None
+    controller_activation: str = "tanh"
     allowed: Sequence[bool] | None = None
     """Which operations may be used; all if `None`."""
     zoneout: float = 0.0
@@ -79,7 +80,8 @@ def step(
     logits = from_x(gates, rows) + from_s(gates, rows, seen)
     if o.controller is not None:
         assert k is not None
-        k = np.maximum(0.0, logits + w["weight_kk"] @ k)
+        k = logits + w["weight_kk"] @ k
+        k = np.tanh(k) if o.controller_activation == "tanh" else np.maximum(0.0, k)
         logits = w["weight_op"] @ k + w.get("bias_op", np.zeros(M * len(o.ops)))
     p = softmax(logits.reshape(len(o.ops), M), o.allowed)
 

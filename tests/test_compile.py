@@ -24,6 +24,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "paper": {},
     "layers and directions": {"num_layers": 2, "bidirectional": True, "batch_first": True},
     "controller": {"controller_size": 3, "reset": "after", "learn_initial_state": True},
+    "controller, relu": {"controller_size": 3, "controller_activation": "relu"},
     "noise": {"zoneout": 0.1, "state_dropout": 0.1, "op_dropout": 0.1, "weight_dropout": 0.1, "input_dropout": 0.1},
     "segments": {"checkpoint_every": 3},
 }

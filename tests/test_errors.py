@@ -65,6 +65,11 @@ OWN_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "reset should be 'before', 'after' or None (no reset gate), got 'behind'",
     ),
     "activation": ({"activation": "relu"}, ValueError, "activation should be 'tanh' or 'sigmoid', got 'relu'"),
+    "controller activation": (
+        {"controller_activation": "sigmoid"},
+        ValueError,
+        "controller_activation should be 'tanh' or 'relu', got 'sigmoid'",
+    ),
     "controller zero": ({"controller_size": 0}, ValueError, "controller_size must be greater than zero"),
     "controller float": ({"controller_size": 2.0}, TypeError, "controller_size should be of type int, got: float"),
     "kernel": ({"kernel": "fast"}, ValueError, "kernel should be one of 'auto', 'native', 'reference', got 'fast'"),

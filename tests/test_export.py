@@ -22,6 +22,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "both directions": {"bidirectional": True, "batch_first": True},
     "layers": {"num_layers": 2, "bidirectional": True, "reset": "after"},
     "controller": {"num_layers": 2, "controller_size": 3, "learn_initial_state": True},
+    "controller, relu": {"controller_size": 3, "controller_activation": "relu"},
 }
 
 

@@ -71,6 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "no bias": {"bias": False},
     "sigmoid": {"activation": "sigmoid"},
     "controller": {"controller_size": K},
+    "controller, relu": {"controller_size": K, "controller_activation": "relu"},
     "controller, no bias": {"controller_size": K, "bias": False, "reset": "after"},
     "bidirectional": {"bidirectional": True},
     "stack": {"num_layers": 2, "bidirectional": True, "ops": ("keep", "mul", "diff")},

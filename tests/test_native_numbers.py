@@ -95,19 +95,20 @@ def test_a_short_vector_leaves_its_neighbours_alone(instruction_set: str) -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("controller", [None, 7])
+@pytest.mark.parametrize("controller", [None, "tanh", "relu"])
 @pytest.mark.parametrize("reset", ["before", "after", None])
 def test_instruction_sets_agree_with_the_reference(
-    instruction_set: str, reset: Any, controller: int | None, dtype: torch.dtype
+    instruction_set: str, reset: Any, controller: str | None, dtype: torch.dtype
 ) -> None:
+    chooser: dict[str, Any] = {} if controller is None else {"controller": 7, "controller_activation": controller}
     masks = ("state", "zoneout", "allowed")
     names = tuple(op.name for op in ops.native())
     for hidden in (11, 35):
-        run = make_run(names, reset=reset, controller=controller, hidden=hidden, dtype=dtype, masks=masks)
+        run = make_run(names, reset=reset, hidden=hidden, dtype=dtype, masks=masks, **chooser)
         assert_kernels_agree(run)
         assert_kernels_agree(make_run(names, reset=reset, hidden=hidden, dtype=dtype, batch=MANY))
         shapes = {"batch_sizes": UNEVEN, "reverse": True, "activation": "sigmoid"}
-        assert_kernels_agree(make_run(reset=reset, controller=controller, hidden=hidden, dtype=dtype, **shapes))
+        assert_kernels_agree(make_run(reset=reset, hidden=hidden, dtype=dtype, **shapes, **chooser))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -45,6 +45,7 @@ class Calls(TorchDispatchMode):
 RUNS: dict[str, dict[str, Any]] = {
     "paper": {},
     "controller": {"controller": 7, "reset": "after", "batch_sizes": UNEVEN, "masks": ("state", "zoneout", "allowed")},
+    "controller, relu": {"controller": 7, "controller_activation": "relu"},
     "plain": {"ops": ("keep", "replace"), "reset": None, "bias": False, "trace": False, "reverse": True},
     "empty": {"batch": 0},
 }
@@ -83,9 +84,10 @@ def test_operators_give_the_same_gradients(options: str) -> None:
 
 
 @pytest.mark.parametrize("reset", ["before", "after", None])
-@pytest.mark.parametrize("controller", [None, 2])
-def test_gradcheck(reset: Any, controller: int | None) -> None:
-    layer = MuFuRU(2, 3, reset=reset, controller_size=controller, kernel="native", dtype=torch.float64)
+@pytest.mark.parametrize(("controller", "activation"), [(None, "tanh"), (2, "tanh"), (2, "relu")])
+def test_gradcheck(reset: Any, controller: int | None, activation: Any) -> None:
+    options: dict[str, Any] = {"controller_size": controller, "controller_activation": activation}
+    layer = MuFuRU(2, 3, reset=reset, **options, kernel="native", dtype=torch.float64)
     names = [name for name, _ in layer.named_parameters()]
     x = torch.randn(3, 2, 2, dtype=torch.float64)
     h = torch.randn(1, 2, 3, dtype=torch.float64)
@@ -116,8 +118,10 @@ def derivatives(sequence: Any, run: Run, order: int) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("wanted", [("x",), ("s0",), ("hh", "bias_hh"), None], ids=str)
 @pytest.mark.parametrize("order", [2, 3])
-def test_higher_derivatives(order: int, wanted: tuple[str, ...] | None) -> None:
-    run = make_run(("keep", "replace", "mul", "sqr_diff"), controller=3, hidden=5, batch=2, steps=3)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_higher_derivatives(activation: str, order: int, wanted: tuple[str, ...] | None) -> None:
+    names, sizes = ("keep", "replace", "mul", "sqr_diff"), {"controller": 3, "hidden": 5, "batch": 2, "steps": 3}
+    run = make_run(names, **sizes, controller_activation=activation)
     for name, leaf in leaves_of(run).items():
         leaf.requires_grad_(wanted is None or name in wanted)
     # third derivatives are sums of many products: float64 keeps 1e-10 of their size

@@ -24,7 +24,7 @@ UNSEEN = ((1, 1), (7, 2), (60, 9))
 """(steps, batch): none is the example's."""
 TOLERANCE = 1e-5
 """Two implementations in float32, over 60 steps: some ten units in the last place. Relative beyond 1, which only the
-state of a recurrent controller reaches: it has no bound."""
+state of a recurrent controller with relu reaches: it has no bound."""
 
 
 def softer(s: Tensor, v: Tensor) -> Tensor:
@@ -37,6 +37,7 @@ UNITS: dict[str, dict[str, Any]] = {
     "no reset, no bias": {"reset": None, "bias": False, "bidirectional": True},
     "one operation": {"ops": ("replace",), "reset": None},
     "controller": {"controller_size": 3, "bidirectional": True, "num_layers": 2},
+    "controller, relu": {"controller_size": 3, "controller_activation": "relu"},
     "controller, no bias": {"controller_size": 2, "bias": False, "ops": ("negate", "keep", "mul"), "reset": "after"},
     "noise and a learned state": {"zoneout": 0.3, "op_dropout": 0.5, "learn_initial_state": True},
     "own operations": {"ops": ("keep", softer, "replace"), "num_layers": 2},
@@ -80,7 +81,10 @@ def kinds(path: Path) -> Counter[str]:
 @pytest.mark.parametrize(
     ("names", "lengths"),
     [
-        (("controller", "own operations", "noise and a learned state", "one operation", *GRUS), False),
+        (
+            ("controller", "controller, relu", "own operations", "noise and a learned state", "one operation", *GRUS),
+            False,
+        ),
         (("paper", "all built in", "no reset, no bias", "controller, no bias", *GRUS), True),
     ],
     ids=["padded", "lengths"],

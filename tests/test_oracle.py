@@ -22,7 +22,8 @@ LENGTHS = (6, 0, 3, 1)
 
 
 def options_of(module: MuFuRU | MuFuRUCell, **more: Any) -> Options:
-    return Options(module.hidden_size, module.ops, module.reset, module.activation, module.controller_size, **more)
+    chooser = module.controller_size, module.controller_activation
+    return Options(module.hidden_size, module.ops, module.reset, module.activation, *chooser, **more)
 
 
 def arrays(module: nn.Module) -> dict[str, Array]:
@@ -74,12 +75,19 @@ def double(**options: Any) -> MuFuRU:
     return layer
 
 
+CHOOSERS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "controller": {"controller_size": K},
+    "controller, relu": {"controller_size": K, "controller_activation": "relu"},
+}
+
+
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("controller", [None, K], ids=["full", "controller"])
+@pytest.mark.parametrize("chooser", CHOOSERS)
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
 @pytest.mark.parametrize("reset", ["before", "after", None])
-def test_layer_has_the_oracles_values(reset: Any, activation: Any, controller: int | None, bias: bool) -> None:
-    assert_layer_matches(double(reset=reset, activation=activation, controller_size=controller, bias=bias))
+def test_layer_has_the_oracles_values(reset: Any, activation: Any, chooser: str, bias: bool) -> None:
+    assert_layer_matches(double(reset=reset, activation=activation, bias=bias, **CHOOSERS[chooser]))
 
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["equal", "lengths"])
@@ -129,13 +137,13 @@ def test_kernel_with_a_state_mask(reset: Any, reverse: bool) -> None:
     np.testing.assert_allclose(result.s_n[0].detach().numpy(), last, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("controller", [None, K], ids=["full", "controller"])
+@pytest.mark.parametrize("chooser", CHOOSERS)
 @pytest.mark.parametrize("reset", ["before", "after", None])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-def test_cell_has_the_oracles_values(reset: Any, controller: int | None, bias: bool) -> None:
-    cell = scrambled(MuFuRUCell(N, M, bias, reset=reset, controller_size=controller, dtype=torch.float64))
+def test_cell_has_the_oracles_values(reset: Any, chooser: str, bias: bool) -> None:
+    cell = scrambled(MuFuRUCell(N, M, bias, reset=reset, **CHOOSERS[chooser], dtype=torch.float64))
     x, s = torch.randn(BATCH, N, dtype=torch.float64), torch.randn(BATCH, M, dtype=torch.float64)
-    k = None if controller is None else torch.rand(BATCH, controller, dtype=torch.float64)
+    k = None if cell.controller_size is None else torch.rand(BATCH, cell.controller_size, dtype=torch.float64)
     result = cell(x, s if k is None else (s, k))
     new_s, new_k = result if isinstance(result, tuple) else (result, None)
     for i in range(BATCH):
@@ -167,7 +175,8 @@ GRADIENT_CASES: dict[str, dict[str, Any]] = {
     "after": {"reset": "after"},
     "no reset, no bias": {"reset": None, "bias": False},
     "sigmoid": {"activation": "sigmoid"},
-    "controller": {"controller_size": K},
+    "controller": CHOOSERS["controller"],
+    "controller, relu": CHOOSERS["controller, relu"],
     "two layers, both ways": {"num_layers": 2, "bidirectional": True},
     "all operations": {"ops": ops.names()},
     "controller, both ways, after": {"controller_size": K, "bidirectional": True, "reset": "after"},

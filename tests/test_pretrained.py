@@ -23,6 +23,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "plain": {},
     "stacked, both ways": {"num_layers": 2, "bidirectional": True, "batch_first": True, "dropout": 0.25},
     "controller, learned start": {"controller_size": 2, "learn_initial_state": True, "reset": None},
+    "controller, relu": {"controller_size": 2, "controller_activation": "relu"},
     "few operations": {"ops": ("keep", "replace"), "reset": "after", "activation": "sigmoid"},
     "first biases": {"op_bias": {"keep": 1.5}, "reset_bias": 0.5, "zoneout": 0.125},
     "first biases in order": {"ops": ("max", "add"), "op_bias": [1.0, -1.0]},

@@ -25,6 +25,7 @@ options = st.fixed_dictionaries(
     {
         "reset": st.sampled_from(["before", "after", None]),
         "controller_size": st.none() | sizes,
+        "controller_activation": st.sampled_from(["tanh", "relu"]),
         "num_layers": st.integers(1, 2),
         "bidirectional": st.booleans(),
     }

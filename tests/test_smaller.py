@@ -17,6 +17,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "stacked, both ways": {"num_layers": 2, "bidirectional": True},
     "no reset": {"reset": None},
     "controller, learned start": {"controller_size": 3, "learn_initial_state": True},
+    "controller, relu": {"controller_size": 3, "controller_activation": "relu"},
     "no biases": {"bias": False, "reset": "after"},
     "zoneout": {"zoneout": 0.3, "batch_first": True},
 }

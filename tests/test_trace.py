@@ -64,7 +64,7 @@ def test_weights_sum_to_one_and_contributions_to_the_outputs(case: str, lengths:
 def test_weights_and_features_are_the_oracles(reset: Any, controller: int | None) -> None:
     layer, x = make(reset=reset, controller_size=controller), inputs()
     trace = layer.trace(x)
-    options = oracle.Options(M, layer.ops, reset, "tanh", controller)
+    options = oracle.Options(M, layer.ops, reset, "tanh", controller, layer.controller_activation)
     w = {name.removesuffix("_l0"): p.detach().numpy() for name, p in layer.named_parameters()}
     for i in range(BATCH):
         s, k = np.zeros(M), None if controller is None else np.zeros(controller)

@@ -15,7 +15,7 @@ from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Sequences
 from mufuru.trace import Trace
-from mufuru.unit import Activation, OpBias, Reset
+from mufuru.unit import Activation, ControllerActivation, OpBias, Reset
 
 
 class MuFuRUCell(Recurrent):
@@ -47,6 +47,7 @@ class MuFuRUCell(Recurrent):
         reset: Reset = "before",
         activation: Activation = "tanh",
         controller_size: int | None = None,
+        controller_activation: ControllerActivation = "tanh",
         reset_bias: float = 1.0,
         op_bias: OpBias = None,
         kernel: kernels.Choice = "auto",
@@ -54,7 +55,8 @@ class MuFuRUCell(Recurrent):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            input_size, hidden_size, bias, ops, reset, activation, controller_size, reset_bias, op_bias, kernel
+            input_size, hidden_size, bias, ops, reset, activation, controller_size, controller_activation,
+            reset_bias, op_bias, kernel,
         )  # fmt: skip
         self._add_unit(self.unit, "", device, dtype)
         if not bias:

@@ -21,7 +21,7 @@ from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Lengths, Sequences
 from mufuru.trace import Steps, Trace, tracing
-from mufuru.unit import Activation, OpBias, Reset
+from mufuru.unit import Activation, ControllerActivation, OpBias, Reset
 
 
 class MuFuRU(Recurrent):
@@ -40,6 +40,7 @@ class MuFuRU(Recurrent):
         activation: of the features: `"tanh"` (the paper) or `"sigmoid"` (the authors' code).
         controller_size: size of a recurrent controller that chooses the operations; `None` (the paper) lets input and
             state choose. With a controller the state is a pair `(h, k)`, as an LSTM's is.
+        controller_activation: of the recurrent controller: `"tanh"`, or `"relu"` (the authors' code).
         reset_bias: first value of the reset gate's bias.
         op_bias: first bias of the operations' logits, by name or in order. Default: 2 for keep, 0 for the others.
         learn_initial_state: train the state that sequences start from when no `hx` is given.
@@ -76,6 +77,7 @@ class MuFuRU(Recurrent):
         reset: Reset = "before",
         activation: Activation = "tanh",
         controller_size: int | None = None,
+        controller_activation: ControllerActivation = "tanh",
         reset_bias: float = 1.0,
         op_bias: OpBias = None,
         learn_initial_state: bool = False,
@@ -90,7 +92,8 @@ class MuFuRU(Recurrent):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            input_size, hidden_size, bias, ops, reset, activation, controller_size, reset_bias, op_bias, kernel
+            input_size, hidden_size, bias, ops, reset, activation, controller_size, controller_activation,
+            reset_bias, op_bias, kernel,
         )  # fmt: skip
         _check_arguments(num_layers, batch_first, dropout, checkpoint_every)
         self.num_layers, self.batch_first, self.dropout = num_layers, batch_first, float(dropout)

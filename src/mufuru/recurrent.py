@@ -16,7 +16,7 @@ from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
 from mufuru.saving.layer import PretrainedLayer
 from mufuru.trace import Observable, Steps
-from mufuru.unit import Activation, OpBias, Reset, Unit, Weights, op_biases
+from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, Unit, Weights, op_biases
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 Device: TypeAlias = torch.device | str | int | None
@@ -44,16 +44,19 @@ class Recurrent(Observable, PretrainedLayer):
         reset: Reset,
         activation: Activation,
         controller_size: int | None,
+        controller_activation: ControllerActivation,
         reset_bias: float,
         op_bias: OpBias,
         kernel: kernels.Choice,
     ) -> None:
         super().__init__()
         self.unit = Unit(
-            input_size, hidden_size, operations.resolve(ops), reset, activation, controller_size, bias
+            input_size, hidden_size, operations.resolve(ops), reset, activation,
+            controller_size, controller_activation, bias,
         )  # fmt: skip
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        self.reset, self.activation, self.controller_size = reset, activation, controller_size
+        self.reset, self.activation = reset, activation
+        self.controller_size, self.controller_activation = controller_size, controller_activation
         self.reset_bias, self.op_bias = reset_bias, op_bias
         self.kernel = kernels.check_choice(kernel)
         op_biases(op_bias, self.unit.ops, bias)

@@ -18,6 +18,7 @@ from mufuru.ops import Op
 
 Reset: TypeAlias = Literal["before", "after"] | None
 Activation: TypeAlias = Literal["tanh", "sigmoid"]
+ControllerActivation: TypeAlias = Literal["tanh", "relu"]
 OpBias: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 DEFAULT_OP_BIAS: Mapping[str, float] = {"keep": 2.0}
@@ -49,6 +50,7 @@ class Unit:
     reset: Reset
     activation: Activation
     controller_size: int | None
+    controller_activation: ControllerActivation
     bias: bool
     weight_shapes: tuple[tuple[int, ...] | None, ...] = field(init=False, compare=False, repr=False)
     """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
@@ -66,6 +68,8 @@ class Unit:
             raise ValueError(f"reset should be 'before', 'after' or None (no reset gate), got {self.reset!r}")
         if self.activation not in ("tanh", "sigmoid"):
             raise ValueError(f"activation should be 'tanh' or 'sigmoid', got {self.activation!r}")
+        if self.controller_activation not in ("tanh", "relu"):
+            raise ValueError(f"controller_activation should be 'tanh' or 'relu', got {self.controller_activation!r}")
         # here and not in a cached property: a compiler cannot trace the lock in it
         shapes = self.shapes()
         object.__setattr__(self, "weight_shapes", tuple(shapes.get(stem) for stem in STEMS))

@@ -181,6 +181,10 @@ def test_a_large_keep_bias_keeps_the_state(cell: CellName) -> None:
         ({"cell": "lstm", "reset_bias": 1.0}, "reset_bias is an option of mufuru and gru, not of lstm"),
         ({"cell": "vanilla", "keep_bias": 1.0}, "keep_bias is an option of mufuru and gru and lstm, not of vanilla"),
         ({"cell": "gru", "controller_size": 3}, "controller_size is an option of mufuru, not of gru"),
+        (
+            {"controller_activation": "relu"},
+            "controller_activation needs a recurrent controller: give a controller_size",
+        ),
         ({"ops": ("keep", "maximum")}, r"ops: unknown operation 'maximum': .*Did you mean 'max'\?"),
         ({"ops": ()}, "ops: ops is empty"),
         ({"reset": None, "reset_bias": 1.0}, "reset_bias needs a reset gate"),
@@ -195,6 +199,12 @@ def test_what_a_cell_lacks_is_refused(options: dict[str, Any], message: str) -> 
         CellConfig(**options)
 
 
+@pytest.mark.parametrize(("given", "has"), [(None, "tanh"), ("tanh", "tanh"), ("relu", "relu")])
+def test_the_controllers_activation(given: Any, has: str) -> None:
+    layer: Any = SequenceLayer(CellConfig(hidden_size=4, controller_size=2, controller_activation=given), 3).rnn
+    assert layer.controller_activation == has
+
+
 @pytest.mark.parametrize("cell", PLAIN)
 def test_a_setting_is_carried_over_to_another_cell(cell: CellName) -> None:
     config = CellConfig(hidden_size=9, ops=("keep", "max"), reset_bias=0.5, keep_bias=1.0, initialisation="orthogonal")
@@ -207,7 +217,11 @@ def test_a_setting_is_carried_over_to_another_cell(cell: CellName) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [CellConfig(), CellConfig(reset=None, ops=("keep", "max"), controller_size=3), CellConfig("gru", reset_bias=1.0)],
+    [
+        CellConfig(),
+        CellConfig(reset=None, ops=("keep", "max"), controller_size=3, controller_activation="relu"),
+        CellConfig("gru", reset_bias=1.0),
+    ],
     ids=["default", "mufuru", "gru"],
 )
 def test_a_config_survives_json(config: CellConfig) -> None:

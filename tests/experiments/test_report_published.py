@@ -300,7 +300,8 @@ def test_how_numbers_are_written() -> None:
 
 def test_models_have_names() -> None:
     found = models.by_model([*language_models(), *classifiers()])
-    assert list(found) == ["MuFuRU", "TreeMuFuRU", "MuFuRU (controller 50)", "GRU", "LSTM", "Tree-LSTM"]
+    controllers = ["MuFuRU (controller 50)", "MuFuRU (controller 50 with relu)"]
+    assert list(found) == ["MuFuRU", "TreeMuFuRU", *controllers, "GRU", "LSTM", "Tree-LSTM"]
 
 
 def test_changes_of_unnamed_settings_go_by_their_own_names() -> None:

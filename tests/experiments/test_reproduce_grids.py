@@ -43,7 +43,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 10, "best": 4, "wide": 2}
+    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 10, "best": 5, "wide": 2}
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(short=True)) == {"short": 2}
@@ -84,6 +84,8 @@ def test_names_of_language_models_say_what_differs() -> None:
     assert changed(found["keep/gru-keep1/seed-0"], paper) == {"cell.cell": "gru", "cell.keep_bias": 1.0}
     assert changed(found["best/gru/seed-0"], best) == {"cell.cell": "gru"}
     assert changed(found["best/mufuru-controller50/seed-0"], best) == {"cell.controller_size": 50}
+    relu = {"cell.controller_size": 50, "cell.controller_activation": "relu"}
+    assert changed(found["best/mufuru-controller50-relu/seed-0"], best) == relu
     wide = {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
     assert changed(found["wide/gru-paper/seed-0"], paper) == wide
     assert changed(found["wide/gru-best/seed-0"], best) == {"cell.cell": "gru", "cell.hidden_size": 238}

@@ -55,6 +55,7 @@ class Step:
     rows: list[int]
     reset: str
     activation: str
+    controller_activation: str
     ops: list[Any]
     """For each operation a function (nodes, s, v) -> name of its value."""
 
@@ -65,7 +66,8 @@ def step(nodes: Nodes, at: Step) -> list[str]:
     n, hidden = at.names, at.rows[0]
     states = []
     if n["k"]:
-        k = nodes.add("Relu", nodes.add("Add", logits, nodes.add("MatMul", n["k"], n["w_kk"])))
+        activate = "Tanh" if at.controller_activation == "tanh" else "Relu"
+        k = nodes.add(activate, nodes.add("Add", logits, nodes.add("MatMul", n["k"], n["w_kk"])))
         logits = nodes.linear(k, n["w_op"], n["b_op"])
         states.append(k)
     # a 0 keeps the batch as it is

@@ -50,6 +50,7 @@ class Exporter:
         places = [self.ops.index(op) if op in self.ops else self._add(op) for op in unit.ops]
         attributes: dict[str, Any] = {
             "ops": places, "reset": unit.reset or "", "activation": unit.activation, "rows": unit.rows,
+            "controller_activation": unit.controller_activation,
             "reverse": int(run.reverse), "hidden_size": unit.hidden_size,
         }  # fmt: skip
         states = [run.s0] if run.k0 is None else [run.s0, run.k0]

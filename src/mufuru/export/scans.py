@@ -54,8 +54,8 @@ def _scan(node: Any, builders: Builders, types: dict[str, Any], prefix: str) -> 
     names = given | {name: prefix + name for name in inside}
     nodes = Nodes(prefix)
     build = [builders.get(place, number, hidden) for place in options["ops"]]
-    reset, activation = options["reset"].decode(), options["activation"].decode()
-    states = step(nodes, Step(names, list(options["rows"]), reset, activation, build))
+    words = {name: options[name].decode() for name in ("reset", "activation", "controller_activation")}
+    states = step(nodes, Step(names, list(options["rows"]), ops=build, **words))
     output = nodes.add("Identity", states[0])
     kinds = {name: TensorProto.BOOL if name == "alive" else number for name in inside}
     body = helper.make_graph(

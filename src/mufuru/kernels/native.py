@@ -18,7 +18,7 @@ from mufuru.kernels.run import previous_states
 
 NO_RESET, BEFORE, AFTER = 0, 1, 2
 RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
-ACTIVATIONS = {"tanh": 0, "sigmoid": 1}
+ACTIVATIONS = {"tanh": 0, "sigmoid": 1, "relu": 2}
 
 
 class Inputs(NamedTuple):
@@ -50,6 +50,7 @@ class Options(NamedTuple):
     codes: tuple[int, ...]
     reset: int
     activation: int
+    controller_activation: int
     reverse: bool
     trace: bool
 
@@ -204,7 +205,8 @@ def _problem(
     steps, offsets = _offsets(inputs.batch_sizes, at)
     sizes = (
         steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
-        options.reset, options.activation, options.reverse, inputs.hh.dtype == torch.float64,
+        options.reset, options.activation, options.controller_activation, options.reverse,
+        inputs.hh.dtype == torch.float64,
     )  # fmt: skip
     masks = inputs.state_mask, inputs.zoneout, inputs.allowed
     tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)

@@ -19,7 +19,7 @@ from mufuru.unit import Unit, Weights
 
 N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Saved._fields)
 _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
-_OPTIONS = "int[] codes, int reset, int activation, bool reverse, bool trace"
+_OPTIONS = "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace"
 _GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
 _SAVED = ", ".join(f"Tensor saved_{name}" for name in Saved._fields)
 
@@ -38,7 +38,8 @@ def sequence(run: Run) -> Result:
         run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed
     )  # fmt: skip
     options = Options(
-        custom.codes(unit), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation], run.reverse, run.trace
+        custom.codes(unit), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation],
+        native.ACTIVATIONS[unit.controller_activation], run.reverse, run.trace,
     )  # fmt: skip
     if torch.compiler.is_compiling():
         out = torch.ops.mufuru.forward(*inputs, *options)
@@ -286,10 +287,13 @@ def _gradients(
 def run_of(inputs: Inputs, options: Options) -> Run:
     """The run that these arguments describe."""
     reset: Any = {code: name for name, code in native.RESETS.items()}[options.reset]
-    activation: Any = {code: name for name, code in native.ACTIVATIONS.items()}[options.activation]
+    activations: dict[int, Any] = {code: name for name, code in native.ACTIVATIONS.items()}
     controller = None if inputs.kk is None else inputs.kk.size(0)
     sizes = (inputs.x.size(1), inputs.s0.size(1))
-    unit = Unit(*sizes, custom.ops_of(options.codes), reset, activation, controller, inputs.bias_ih is not None)
+    unit = Unit(
+        *sizes, custom.ops_of(options.codes), reset, activations[options.activation],
+        controller, activations[options.controller_activation], inputs.bias_ih is not None,
+    )  # fmt: skip
     masks = Masks(inputs.state_mask, inputs.zoneout, inputs.allowed)
     weights = Weights(*inputs[3:10])
     return Run(unit, weights, inputs.x, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, masks, True)

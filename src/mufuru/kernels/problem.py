@@ -15,7 +15,10 @@ from torch import Tensor
 
 from mufuru.kernels import library
 
-SIZES = ["steps", "batch", "inputs", "hidden", "controller", "ops", "reset", "activation", "reverse", "is_double"]
+SIZES = [
+    "steps", "batch", "inputs", "hidden", "controller", "ops",
+    "reset", "activation", "controller_activation", "reverse", "is_double",
+]  # fmt: skip
 POINTERS = [
     "codes", "space",
     "x", "s0", "k0", "w_ih", "w_hh", "b_ih", "b_hh", "w_kk", "w_op", "b_op",

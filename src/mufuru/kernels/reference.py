@@ -52,7 +52,8 @@ def step(
 
     logits = x_k + linear(seen, w_k, b_k)
     if k is not None and weights.kk is not None and weights.op is not None:
-        k = torch.relu(logits + linear(k, weights.kk))
+        activate = torch.tanh if unit.controller_activation == "tanh" else torch.relu
+        k = activate(logits + linear(k, weights.kk))
         logits = linear(k, weights.op, weights.bias_op)
     logits = logits.unflatten(-1, (len(unit.ops), unit.hidden_size))
     if masks.allowed is not None:

@@ -79,7 +79,10 @@ def model(record: Record) -> str:
     if record.task == "trees":
         return NAMES.get(cell, cell)
     controller = runs.setting(record, "cell.controller_size")
-    return runs.name(cell) + ("" if controller is None else f" (controller {controller})")
+    if controller is None:
+        return runs.name(cell)
+    activation = runs.setting(record, "cell.controller_activation")
+    return f"{runs.name(cell)} (controller {controller}{'' if activation is None else f' with {activation}'})"
 
 
 def cell_of(record: Record) -> Any:
@@ -95,10 +98,11 @@ def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def _place(record: Record) -> tuple[int, int, str]:
+def _place(record: Record) -> tuple[int, int, str, str]:
     cell, order = str(cell_of(record)), list(runs.CELLS)
     controller = runs.setting(record, "cell.controller_size") or 0
-    return (order.index(cell) if cell in order else len(order), int(controller), cell)
+    activation = runs.setting(record, "cell.controller_activation") or ""
+    return (order.index(cell) if cell in order else len(order), int(controller), str(activation), cell)
 
 
 def by_seed(records: Iterable[Record], split: str = "test") -> dict[int, float]:

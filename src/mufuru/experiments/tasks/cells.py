@@ -18,14 +18,14 @@ import mufuru
 from mufuru import ops as operations
 from mufuru.experiments.settings import SettingError, check_positive, choose
 from mufuru.experiments.tasks import first_weights
-from mufuru.unit import Reset
+from mufuru.unit import ControllerActivation, Reset
 
 CellName = Literal["mufuru", "gru", "lstm", "vanilla"]
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """(layers * directions, batch, hidden); a pair with the memory for lstm, with the controller for mufuru with one."""
 
 OPTIONS: dict[str, frozenset[str]] = {
-    "mufuru": frozenset({"ops", "reset", "controller_size", "reset_bias", "keep_bias"}),
+    "mufuru": frozenset({"ops", "reset", "controller_size", "controller_activation", "reset_bias", "keep_bias"}),
     "gru": frozenset({"reset_bias", "keep_bias"}),
     "lstm": frozenset({"keep_bias"}),
     "vanilla": frozenset(),
@@ -51,6 +51,8 @@ class CellConfig:
     """Where the reset gate acts, before or after the recurrent product, or None for no gate (mufuru only)."""
     controller_size: int | None = None
     """Size of a recurrent controller; None lets input and state choose the operations (mufuru only)."""
+    controller_activation: ControllerActivation | None = None
+    """Of the recurrent controller (mufuru only): tanh or relu; None for the layer's own, tanh."""
     reset_bias: float | None = None
     """First bias of the reset gate (mufuru, gru); None for the layer's own: 1 in mufuru, drawn as its other biases in
     gru."""
@@ -81,6 +83,8 @@ class CellConfig:
             raise SettingError(f"ops: {error}") from None
         if self.reset is None and self.reset_bias is not None:
             raise SettingError("reset_bias needs a reset gate, and reset is None: leave one of them out")
+        if self.controller_size is None and self.controller_activation is not None:
+            raise SettingError("controller_activation needs a recurrent controller: give a controller_size too")
         if "keep" not in self.ops and self.keep_bias is not None:
             raise SettingError(f"keep_bias needs the operation keep, and ops is {', '.join(self.ops)}: leave it out")
 
@@ -153,6 +157,8 @@ def _make(config: CellConfig, input_size: int) -> nn.Module:
         return layer
     biases: dict[str, Any] = {} if config.reset_bias is None else {"reset_bias": config.reset_bias}
     biases |= {} if config.keep_bias is None else {"op_bias": {"keep": config.keep_bias}}
+    if config.controller_activation is not None:
+        shape["controller_activation"] = config.controller_activation
     return mufuru.MuFuRU(
         input_size, config.hidden_size, **shape, **biases,
         ops=config.ops, reset=config.reset, controller_size=config.controller_size,

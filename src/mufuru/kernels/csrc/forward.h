@@ -175,13 +175,13 @@ class Forward {
                     });
   }
 
-  // k = relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
+  // k = tanh or relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
   void control() {
     each_product<T>(rows_of(seen, at.seen), alive, at.seen, packed + at.packed_k(), at.K, tiles.data(),
                     [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
                       T* gate = rows[i].gates + at.rest + u;
                       V<T> k = load(gate, m) + y;
-                      k = k < T(0) ? splat<T>(0) : k;
+                      k = in.controller_activation == kTanh ? tanh<T>(k) : k < T(0) ? splat<T>(0) : k;
                       store(gate, k, m);
                       store(&controller[i * at.K + u], k, m);
                       store(&next_seen[i * at.seen + at.H + u], k, m);

@@ -4,19 +4,20 @@
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 3;
+constexpr int64_t kAbi = 4;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;
 
 enum Reset : int64_t { kNoReset = 0, kBefore = 1, kAfter = 2 };
-enum Activation : int64_t { kTanh = 0, kSigmoid = 1 };
+enum Activation : int64_t { kTanh = 0, kSigmoid = 1, kRelu = 2 };
 
 // Letters: T steps, B sequences, total rows of all steps, H hidden, K controller (0: none), L operations.
 // A row of gates is [feature H, reset H or none, L-1 logits of H each, or the controller K]: its width is W.
 // The last operation is the reference of the softmax: logits are relative to it, so it needs no product.
 struct Problem {
-  int64_t steps, batch, inputs, hidden, controller, ops, reset, activation, reverse, is_double;
+  int64_t steps, batch, inputs, hidden, controller, ops;
+  int64_t reset, activation, controller_activation, reverse, is_double;
   const int64_t* codes;  // L
   void* space;           // forward: the weights as panels, by mufuru_pack; backward: room, as much as mufuru_space says
 
