@@ -64,9 +64,11 @@ def test_the_papers_operations_keep_the_state_bounded(
     h0 = torch.rand(layer.num_layers * layer.num_directions, batch, m, dtype=torch.float64) * 2 - 1
     k = layer.controller_size
     hx = h0 if k is None else (h0, torch.rand(*h0.shape[:2], k, dtype=torch.float64))
-    output, _ = layer(x, hx)
+    output, last = layer(x, hx)
     # softmax weights add up to one within float64 rounding
     assert output.abs().max().item() <= 1 + 1e-12
+    if k is not None and layer.controller_activation == "tanh":
+        assert last[1].abs().max().item() <= 1
 
 
 def permuted(tensor: torch.Tensor, before: int, order: list[int], m: int) -> torch.Tensor:
