@@ -62,7 +62,7 @@ class Check {
     for (int64_t j = 0; j < L; ++j) codes.push_back(sizes.python && j % 3 == 1 ? kCustom + j / 3 : j % 10);
     const int64_t python = sizes.python ? (L + 1) / 3 : 0;
     problem.steps = sizes.alive.size(), problem.batch = B, problem.inputs = X, problem.hidden = H;
-    problem.controller = K, problem.ops = L;
+    problem.controller = K, problem.ops = L, problem.controller_activation = reverse ? kRelu : kTanh;
     problem.reset = reset, problem.reverse = reverse, problem.is_double = sizeof(T) == 8;
     problem.offsets = offsets.data(), problem.codes = codes.data();
     const int64_t rows = rest + (K ? K : L * H);

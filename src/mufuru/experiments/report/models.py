@@ -62,6 +62,8 @@ class Measure:
         return found <= bar + NOISE if self.lower_is_better else found >= bar - NOISE
 
 
+AXES = ("cell.cell", "cell.controller_size", "cell.controller_activation")
+"""The settings that tell models apart."""
 PERPLEXITY = Measure("perplexity", "perplexity", 1, 1.0, lower_is_better=True)
 ACCURACY = Measure("accuracy", "accuracy, %", 2, 100.0, lower_is_better=False, highest=100.0)
 NAMES = {"mufuru": "TreeMuFuRU", "lstm": "Tree-LSTM"}
@@ -81,8 +83,8 @@ def model(record: Record) -> str:
     controller = runs.setting(record, "cell.controller_size")
     if controller is None:
         return runs.name(cell)
-    activation = runs.setting(record, "cell.controller_activation")
-    return f"{runs.name(cell)} (controller {controller}{'' if activation is None else f' with {activation}'})"
+    with_relu = runs.setting(record, "cell.controller_activation") == "relu"
+    return f"{runs.name(cell)} (controller {controller}{' with relu' if with_relu else ''})"
 
 
 def cell_of(record: Record) -> Any:

@@ -23,7 +23,6 @@ SLACK = 0.5
 """An accuracy that misses the paper's by at most this many percent reproduces it in part; 9 of 1,821 sentences."""
 NEAR = 0.5
 """The paper's own distance to the state of the art."""
-CELLS = ("cell.cell", "cell.controller_size")
 CHOICES = {
     "training.learning_rate": "learning rate",
     "embedding_dropout": "dropout of words",
@@ -180,15 +179,15 @@ REPORT = Report(
     about,
     "paper",
     {
-        "paper": Part("The paper's setting", f"{COMMAND} --part paper", CELLS, in_papers_setting),
+        "paper": Part("The paper's setting", f"{COMMAND} --part paper", models.AXES, in_papers_setting),
         "dimensions": Part(
-            "Larger word vectors", f"{COMMAND} --part dimensions", (*CELLS, "embedding_size"), dimensions
+            "Larger word vectors", f"{COMMAND} --part dimensions", (*models.AXES, "embedding_size"), dimensions
         ),
-        "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*CELLS, *CHOICES), choices),
-        "best": Part("Well regularised", f"{COMMAND} --part best", CELLS, best),
-        "search": Part("What was tried for it", f"{COMMAND} --part search", (*CELLS, *SEARCHED), search),
-        "trees": Part("Along the parse trees", f"{COMMAND} --part trees", (*CELLS, "cell.hidden_size"), trees),
-        "short": Part("The short form", f"{COMMAND} --short", CELLS, short),
+        "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*models.AXES, *CHOICES), choices),
+        "best": Part("Well regularised", f"{COMMAND} --part best", models.AXES, best),
+        "search": Part("What was tried for it", f"{COMMAND} --part search", (*models.AXES, *SEARCHED), search),
+        "trees": Part("Along the parse trees", f"{COMMAND} --part trees", (*models.AXES, "cell.hidden_size"), trees),
+        "short": Part("The short form", f"{COMMAND} --short", models.AXES, short),
     },
     {"claims": View("Beside the paper", beside)},
     {
