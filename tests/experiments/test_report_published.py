@@ -81,7 +81,7 @@ def test_a_gru_with_as_many_parameters_stands_beside_both() -> None:
 
 def test_choices_are_compared_with_the_same_seed() -> None:
     mufuru, content = shown(lm.REPORT, language_models(), "choices")
-    assert [row[0] for row in mufuru.rows] == ["nothing", "learning rate 0.001"]
+    assert [row[0] for row in mufuru.rows] == ["nothing", "learning rate 0.001", "batch size 10"]
     assert [row[0] for row in content.rows] == [
         "nothing",
         "learning rate 0.0005",
@@ -242,8 +242,8 @@ def test_what_was_tried_for_the_best_setting() -> None:
 def test_the_log_of_what_did_not_help() -> None:
     (content,) = shown(lm.REPORT, language_models(), "negative")
     # other starts of keep and the controller are for the better in these records, all choices for the worse
-    assert [row[0] for row in content.rows] == ["MuFuRU", *["GRU"] * 9]
-    assert content.rows[1][1:] == ("learning rate 0.0005", "1", "+5.0 (n/a)", "+5.0 (n/a)")
+    assert [row[0] for row in content.rows] == ["MuFuRU", "MuFuRU", *["GRU"] * 9]
+    assert content.rows[2][1:] == ("learning rate 0.0005", "1", "+5.0 (n/a)", "+5.0 (n/a)")
     assert shown(lm.REPORT, without(language_models(), "choices"), "negative") == []
 
 

@@ -43,7 +43,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 10, "best": 5, "wide": 2}
+    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 11, "best": 5, "wide": 2}
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(short=True)) == {"short": 2}
@@ -121,6 +121,7 @@ def test_choices_of_language_models_change_one_thing_each() -> None:
         "choices/gru-clip-none/seed-0": {"training.clip": None},
         "choices/gru-start-default/seed-0": {"cell.initialisation": "default"},
         "choices/mufuru-lr0.001/seed-0": {"cell.cell": "mufuru", "training.learning_rate": 1e-3},
+        "choices/mufuru-batch10/seed-0": {"cell.cell": "mufuru", "training.batch_size": 10},
     }
 
 

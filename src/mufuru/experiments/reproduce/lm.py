@@ -80,6 +80,7 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
     for what, config in choices(for_cell(paper, "gru")):
         yield "choices", f"gru-{what}", config
     yield "choices", "mufuru-lr0.001", with_training(for_cell(paper, "mufuru"), learning_rate=1e-3)
+    yield "choices", "mufuru-batch10", with_training(for_cell(paper, "mufuru"), batch_size=10)
     for cell in cells:
         yield "best", cell, for_cell(best, cell)
     if "mufuru" in cells:
