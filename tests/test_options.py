@@ -123,6 +123,19 @@ def test_learned_initial_state(controller: int | None) -> None:
     assert controller is None or layer.k_0.grad.any()
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_controller_with_relu_grows_without_bound(activation: Any) -> None:
+    """Where it doubles itself; the operations that it chooses are then the same, whatever comes in."""
+    layer: Any = MuFuRU(N, M, ops=("keep", "replace"), controller_size=K, controller_activation=activation)
+    with torch.no_grad():
+        layer.weight_kk_l0.copy_(2 * torch.eye(K))
+    trace = layer.trace(torch.randn(60, 1, N))
+    changing = trace.weight("keep")[40:, 0].std(0).max()
+    assert bool(changing < 1e-6) == (activation == "relu")
+    _, (_, k) = layer(torch.randn(200, 1, N))
+    assert k.isfinite().all().item() == (activation == "tanh")
+
+
 def test_repr_names_the_options() -> None:
     layer = MuFuRU(N, M, ops=("keep", "replace"), reset=None, activation="sigmoid", controller_size=K)
     assert repr(layer) == ("MuFuRU(3, 4, ops=('keep', 'replace'), reset=None, activation='sigmoid', controller_size=6)")

@@ -116,11 +116,11 @@ def wide(records: Runs) -> list[Block]:
     """A GRU with as many parameters as MuFuRU beside both, for each setting that it was trained in."""
     blocks: list[Block] = []
     for part, title in {"paper": "The paper's setting", "best": "Well regularised"}.items():
+        wider = runs.where(of(records, "wide"), tied=part == "best")
         found: dict[str, Runs] = {n: some for n, some in lines(records, part).items() if n in ("MuFuRU", "GRU")}
-        for record in runs.where(of(records, "wide"), tied=part == "best"):
-            name = f"{models.model(record)} ({runs.setting(record, 'cell.hidden_size')} units)"
-            found[name] = [*found.get(name, ()), record]
-        if any("units" in name for name in found):
+        for units in runs.values(wider, "cell.hidden_size"):
+            found[f"GRU ({units} units)"] = runs.where(wider, cell__hidden_size=units)
+        if wider:
             blocks.append(results.table(found, f"{title}, and a GRU with more units: {INTERVAL}", "MuFuRU"))
     return blocks
 

@@ -155,11 +155,10 @@ def _make(config: CellConfig, input_size: int) -> nn.Module:
         kinds: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "vanilla": nn.RNN}
         layer: nn.Module = kinds[config.cell](input_size, config.hidden_size, **shape)
         return layer
-    biases: dict[str, Any] = {} if config.reset_bias is None else {"reset_bias": config.reset_bias}
-    biases |= {} if config.keep_bias is None else {"op_bias": {"keep": config.keep_bias}}
-    if config.controller_activation is not None:
-        shape["controller_activation"] = config.controller_activation
+    given = {"reset_bias": config.reset_bias, "controller_activation": config.controller_activation}
+    own: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    own |= {} if config.keep_bias is None else {"op_bias": {"keep": config.keep_bias}}
     return mufuru.MuFuRU(
-        input_size, config.hidden_size, **shape, **biases,
+        input_size, config.hidden_size, **shape, **own,
         ops=config.ops, reset=config.reset, controller_size=config.controller_size,
     )  # fmt: skip
