@@ -4,7 +4,7 @@
     python benchmarks/lm_profile.py --quick            a few seconds, to see that it runs
     python benchmarks/lm_profile.py --from benchmarks/results/lm_profile.json      the table anew
 
-One update of the preset `paper`: 200 units, 10,000 words, 35 steps of 20 columns. The models take turns, and tokens are
+One update of the preset `paper`: 200 units, 10,000 words, 35 steps of 10 columns. The models take turns, and tokens are
 drawn: what they are makes no difference to the time. Writes JSON and Markdown; stopped with Ctrl-C it writes nothing.
 """
 

@@ -17,7 +17,16 @@ LEVELS = {"gru": 120.0, "mufuru": 117.0, "lstm": 121.0}
 """Perplexity of the first seed in the paper's setting; each later seed has one more, each other group has less."""
 RIGHT = {"gru": 0.870, "mufuru": 0.880, "lstm": 0.865}
 """Accuracy of the first seed; each later seed has 0.002 less."""
-LESS = {"paper": 0.0, "lean": 1.0, "keep": 2.0, "choices": -5.0, "best": 24.0, "wide": 0.5, "short": -80.0}
+LESS = {
+    "paper": 0.0,
+    "lean": 1.0,
+    "keep": 2.0,
+    "batch20": -2.0,
+    "choices": -5.0,
+    "best": 24.0,
+    "wide": 0.5,
+    "short": -80.0,
+}
 KINDS = ("content words", "function words", "<eos>", "<unk>", "rank 1 to 10", "rank 11 to 100")
 CLASSES = ("negation", "intensifier", "contrast", "punctuation", "other")
 

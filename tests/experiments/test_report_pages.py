@@ -160,7 +160,7 @@ def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.M
 def test_the_pages_tell_the_settings_that_are_used() -> None:
     """The tables of choices are prose: they have to be those of the presets."""
     config = lm_task.PRESETS["paper"]
-    assert (config.training.learning_rate, config.training.batch_size, config.bptt) == (0.002, 20, 35)
+    assert (config.training.learning_rate, config.training.batch_size, config.bptt) == (0.002, 10, 35)
     assert (config.training.clip, config.training.patience, config.training.epochs) == (5.0, 2, 40)
     assert (config.cell.hidden_size, config.cell.initialisation, config.cell.initial_scale) == (200, "uniform", 0.1)
     words = classify.PRESETS["paper"]

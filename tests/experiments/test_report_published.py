@@ -69,10 +69,10 @@ def test_lean_and_keep_stand_beside_the_papers_setting() -> None:
 
 
 def test_a_gru_with_as_many_parameters_stands_beside_both() -> None:
-    paper, best = shown(lm.REPORT, language_models(), "wide")
-    assert [row[0] for row in paper.rows] == ["MuFuRU", "GRU", "GRU (240 units)"]
-    # 120 - 0.5 beside MuFuRU's first seed, 117; well regularised 117 - 24
-    assert row(paper, "GRU (240 units)")["minus MuFuRU"] == "+2.5 (n/a)"
+    larger, best = shown(lm.REPORT, language_models(), "wide")
+    assert [row[0] for row in larger.rows] == ["MuFuRU", "GRU", "GRU (240 units)"]
+    # 120 - 0.5 beside MuFuRU's first seed, 117 + 2; well regularised 117 - 24
+    assert row(larger, "GRU (240 units)")["minus MuFuRU"] == "+0.5 (n/a)"
     assert row(best, "GRU (238 units)")["minus MuFuRU"] == "+26.5 (n/a)"
     # a setting that was not run has no table
     (alone,) = shown(lm.REPORT, [r for r in language_models() if r.group != "wide" or r.config["tied"]], "wide")
@@ -80,25 +80,38 @@ def test_a_gru_with_as_many_parameters_stands_beside_both() -> None:
 
 
 def test_choices_are_compared_with_the_same_seed() -> None:
-    mufuru, content = shown(lm.REPORT, language_models(), "choices")
-    assert [row[0] for row in mufuru.rows] == ["nothing", "learning rate 0.001", "batch size 10"]
+    mufuru, content, lstm, near = shown(lm.REPORT, language_models(), "choices")
+    keep = ["keep's first bias 0", "keep's first bias 3"]
+    assert [row[0] for row in mufuru.rows] == ["nothing", "learning rate 0.001", "batch size 10", *keep]
     assert [row[0] for row in content.rows] == [
         "nothing",
         "learning rate 0.0005",
         "learning rate 0.001",
         "learning rate 0.004",
+        "batch size 5",
         "batch size 10",
         "batch size 40",
         "window 70",
         "clipping 1",
         "clipping none",
         "first weights default",
+        "keep's first bias 1",
     ]
-    # the first seed alone: the mean over three would be 121
-    assert content.rows[0][1:] == ("1", "120.0 (n/a)", MISSING, "125.0 (n/a)", MISSING)
-    assert content.rows[5][1:] == ("1", "125.0 (n/a)", "+5.0 (n/a)", "130.0 (n/a)", "+5.0 (n/a)")
-    (missing,) = texts(lm.REPORT, without(language_models(), "paper"), "choices")
-    assert missing.startswith("Not run: the paper's setting.")
+    assert content.caption.startswith("GRU with batches of 20, one thing changed at a time.")
+    margin = T2 * 1.0 / math.sqrt(3)
+    assert content.rows[0][1:3] == ("3", f"123.0 ({123 - margin:.1f}–{123 + margin:.1f})")
+    # beside the first seed alone, which has 122: the mean over three is 123
+    assert content.rows[4][1:] == ("1", "125.0 (n/a)", "+3.0 (n/a)", "130.0 (n/a)", "+3.0 (n/a)")
+    assert row(content, "batch size 10")["change"] == "−2.0 (−2.0 to −2.0)"
+    assert [row[0] for row in lstm.rows] == ["nothing", "batch size 10"]
+    # what changes the paper's setting stands beside that, again its first seed
+    assert near.caption.startswith("GRU in the paper's setting, one thing changed at a time.")
+    assert near.rows == (
+        ("nothing", "1", "120.0 (n/a)", MISSING, "125.0 (n/a)", MISSING),
+        ("learning rate 0.001", "1", "125.0 (n/a)", "+5.0 (n/a)", "130.0 (n/a)", "+5.0 (n/a)"),
+    )
+    (missing,) = texts(lm.REPORT, without(language_models(), "batch20"), "choices")
+    assert missing.startswith("Not run: larger batches.")
 
 
 @pytest.mark.parametrize(("by", "state"), [(0.0, "met"), (2.0, "met"), (2.1, "missed")])
@@ -241,9 +254,11 @@ def test_what_was_tried_for_the_best_setting() -> None:
 
 def test_the_log_of_what_did_not_help() -> None:
     (content,) = shown(lm.REPORT, language_models(), "negative")
-    # other starts of keep and the controller are for the better in these records, all choices for the worse
-    assert [row[0] for row in content.rows] == ["MuFuRU", "MuFuRU", *["GRU"] * 9]
-    assert content.rows[2][1:] == ("learning rate 0.0005", "1", "+5.0 (n/a)", "+5.0 (n/a)")
+    # in these records the parts keep and lean are for the better, all choices for the worse
+    larger = [*["MuFuRU, batches of 20"] * 3, *["GRU, batches of 20"] * 10]
+    assert [row[0] for row in content.rows] == ["GRU", *larger]
+    assert content.rows[0][1:] == ("learning rate 0.001", "1", "+5.0 (n/a)", "+5.0 (n/a)")
+    assert content.rows[4][1:] == ("learning rate 0.0005", "1", "+3.0 (n/a)", "+3.0 (n/a)")
     assert shown(lm.REPORT, without(language_models(), "choices"), "negative") == []
 
 

@@ -43,7 +43,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "choices": 11, "best": 5, "wide": 2}
+    assert groups(LMGrid()) == {"paper": 9, "lean": 3, "keep": 3, "batch20": 12, "choices": 14, "best": 5, "wide": 2}
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(short=True)) == {"short": 2}
@@ -82,17 +82,21 @@ def test_names_of_language_models_say_what_differs() -> None:
     assert changed(found["lean/mufuru-controller50/seed-0"], paper) == {"cell.controller_size": 50}
     assert changed(found["keep/mufuru-keep3/seed-0"], paper) == {"cell.keep_bias": 3.0}
     assert changed(found["keep/gru-keep1/seed-0"], paper) == {"cell.cell": "gru", "cell.keep_bias": 1.0}
+    assert changed(found["batch20/mufuru/seed-1"], replace(paper, seed=1)) == {"training.batch_size": 20}
+    lean = changed(found["batch20/mufuru-controller50/seed-0"], found["lean/mufuru-controller50/seed-0"])
+    assert lean == {"training.batch_size": 20}
+    assert changed(found["batch20/gru/seed-0"], found["paper/gru/seed-0"]) == {"training.batch_size": 20}
     assert changed(found["best/gru/seed-0"], best) == {"cell.cell": "gru"}
     assert changed(found["best/mufuru-controller50/seed-0"], best) == {"cell.controller_size": 50}
     relu = {"cell.controller_size": 50, "cell.controller_activation": "relu"}
     assert changed(found["best/mufuru-controller50-relu/seed-0"], best) == relu
     wide = {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
-    assert changed(found["wide/gru-paper/seed-0"], paper) == wide
+    assert changed(found["wide/gru-batch20/seed-0"], found["batch20/mufuru/seed-0"]) == wide
     assert changed(found["wide/gru-best/seed-0"], best) == {"cell.cell": "gru", "cell.hidden_size": 238}
 
 
-@pytest.mark.parametrize("preset", ["paper", "best"])
-def test_the_wide_gru_has_as_many_parameters_as_mufuru(preset: str) -> None:
+@pytest.mark.parametrize("part", ["batch20", "best"])
+def test_the_wide_gru_has_as_many_parameters_as_mufuru(part: str) -> None:
     """No number of units comes closer."""
     vocabulary = Vocabulary((*map(str, range(9_998)), "<unk>", "<eos>"))
 
@@ -100,7 +104,7 @@ def test_the_wide_gru_has_as_many_parameters_as_mufuru(preset: str) -> None:
         with torch.device("meta"):
             return sum(weight.numel() for weight in LanguageModel(config, vocabulary).parameters())
 
-    wide, mufuru = configs(LMGrid())[f"wide/gru-{preset}/seed-0"], parameters(lm.PRESETS[preset])
+    wide, mufuru = configs(LMGrid())[f"wide/gru-{part}/seed-0"], parameters(configs(LMGrid())[f"{part}/mufuru/seed-0"])
     fewer, more = (replace(wide, cell=replace(wide.cell, hidden_size=wide.cell.hidden_size + by)) for by in (-1, 1))
     apart = [abs(parameters(config) - mufuru) for config in (wide, fewer, more)]
     assert apart[0] == min(apart)
@@ -108,20 +112,24 @@ def test_the_wide_gru_has_as_many_parameters_as_mufuru(preset: str) -> None:
 
 
 def test_choices_of_language_models_change_one_thing_each() -> None:
-    gru = configs(LMGrid())["paper/gru/seed-0"]
-    found = {name: changed(config, gru) for name, config in configs(LMGrid(part="choices")).items()}
-    assert found == {
+    """Of the setting with batches of 20, but for one, which changes the paper's."""
+    larger, paper = configs(LMGrid())["batch20/gru/seed-0"], configs(LMGrid())["paper/gru/seed-0"]
+    found = configs(LMGrid(part="choices"))
+    assert changed(found.pop("choices/gru-batch10-lr0.001/seed-0"), paper) == {"training.learning_rate": 1e-3}
+    assert {name: changed(config, larger) for name, config in found.items()} == {
         "choices/gru-lr0.0005/seed-0": {"training.learning_rate": 5e-4},
         "choices/gru-lr0.001/seed-0": {"training.learning_rate": 1e-3},
         "choices/gru-lr0.004/seed-0": {"training.learning_rate": 4e-3},
-        "choices/gru-batch10/seed-0": {"training.batch_size": 10},
+        "choices/gru-batch5/seed-0": {"training.batch_size": 5},
         "choices/gru-batch40/seed-0": {"training.batch_size": 40},
         "choices/gru-window70/seed-0": {"bptt": 70},
         "choices/gru-clip1/seed-0": {"training.clip": 1.0},
         "choices/gru-clip-none/seed-0": {"training.clip": None},
         "choices/gru-start-default/seed-0": {"cell.initialisation": "default"},
+        "choices/gru-keep1/seed-0": {"cell.keep_bias": 1.0},
         "choices/mufuru-lr0.001/seed-0": {"cell.cell": "mufuru", "training.learning_rate": 1e-3},
-        "choices/mufuru-batch10/seed-0": {"cell.cell": "mufuru", "training.batch_size": 10},
+        "choices/mufuru-keep0/seed-0": {"cell.cell": "mufuru", "cell.keep_bias": 0.0},
+        "choices/mufuru-keep3/seed-0": {"cell.cell": "mufuru", "cell.keep_bias": 3.0},
     }
 
 

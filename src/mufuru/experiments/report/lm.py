@@ -20,9 +20,10 @@ CHOICES = {
     "bptt": "window",
     "training.clip": "clipping",
     "cell.initialisation": "first weights",
+    "cell.keep_bias": "keep's first bias",
 }
 """What the paper leaves open, in the order of the table."""
-CHANGES = CHOICES | {"cell.keep_bias": "keep's first bias", "cell.controller_size": "controller of"}
+CHANGES = CHOICES | {"cell.controller_size": "controller of"}
 """All that runs beside the paper's setting change."""
 RULES: dict[str, Rule] = {
     "gru": verdicts.reaches("GRU", PUBLISHED["GRU"], SLACK, PERPLEXITY),
@@ -83,22 +84,38 @@ def _beside_paper(found: Lines, part: str) -> list[Block]:
     ]
 
 
+def batch20(records: Runs) -> list[Block]:
+    """The setting with which the search for the paper's began."""
+    return [results.table(lines(records, "batch20"), f"With batches of 20: {INTERVAL}", "GRU")]
+
+
 def choices(records: Runs) -> list[Block]:
     """What each choice that the paper leaves open is worth, by cell."""
-    return results.choice_tables(lines(records, "paper"), lines(records, "choices"), CHOICES, REPORT.missing("paper"))
+    near, far = searched(records)
+    larger, paper_runs = lines(records, "batch20"), lines(records, "paper")
+    blocks = results.choice_tables(larger, far, CHOICES, REPORT.missing("batch20"), "with batches of 20")
+    return blocks + results.choice_tables(paper_runs, near, CHOICES, REPORT.missing("paper"))
+
+
+def searched(records: Runs) -> tuple[Lines, Lines]:
+    """The choices that change the paper's setting, and those that change the one with batches of 20, by model. The
+    paper's setting itself is among the second."""
+    found = of(records, "paper")
+    batches = runs.values(found, "training.batch_size")
+    near = [r for r in of(records, "choices") if runs.setting(r, "training.batch_size") in batches]
+    far = [r for r in of(records, "choices") if r not in near]
+    return models.by_model(near), models.by_model([*found, *far])
 
 
 def negative(records: Runs) -> list[Block]:
     """What was tried in vain; nothing where nothing was tried."""
-    paper_runs, tried = lines(records, "paper"), {}
-    for name, base in paper_runs.items():
-        changed = [
-            record
-            for part in ("choices", "keep", "lean")
-            for record in of(records, part)
-            if models.cell_of(record) == models.cell_of(base[0])
-        ]
-        tried[name] = results.changes(base, changed, CHANGES)
+    near, far = searched(records)
+    tried = {}
+    for name, base in lines(records, "paper").items():
+        same = [r for r in (*of(records, "keep"), *of(records, "lean")) if models.cell_of(r) == models.cell_of(base[0])]
+        tried[name] = results.changes(base, [*near.get(name, []), *same], CHANGES)
+    for name, base in lines(records, "batch20").items():
+        tried[f"{name}, batches of 20"] = results.changes(base, far.get(name, []), CHANGES)
     return results.no_gain(tried)
 
 
@@ -115,7 +132,7 @@ def best(records: Runs) -> list[Block]:
 def wide(records: Runs) -> list[Block]:
     """A GRU with as many parameters as MuFuRU beside both, for each setting that it was trained in."""
     blocks: list[Block] = []
-    for part, title in {"paper": "The paper's setting", "best": "Well regularised"}.items():
+    for part, title in {"batch20": "With batches of 20", "best": "Well regularised"}.items():
         wider = runs.where(of(records, "wide"), tied=part == "best")
         found: dict[str, Runs] = {n: some for n, some in lines(records, part).items() if n in ("MuFuRU", "GRU")}
         for units in runs.values(wider, "cell.hidden_size"):
@@ -156,6 +173,7 @@ REPORT = Report(
         "paper": Part("The paper's setting", f"{COMMAND} --part paper", models.AXES, in_papers_setting),
         "lean": Part("The lean unit", f"{COMMAND} --part lean", models.AXES, lean),
         "keep": Part("Where keep starts", f"{COMMAND} --part keep", (*models.AXES, "cell.keep_bias"), keep),
+        "batch20": Part("Larger batches", f"{COMMAND} --part batch20", models.AXES, batch20),
         "choices": Part("What the paper left open", f"{COMMAND} --part choices", (*models.AXES, *CHOICES), choices),
         "best": Part("Well regularised", f"{COMMAND} --part best", models.AXES, best),
         "wide": Part("As many parameters", f"{COMMAND} --part wide", (*models.AXES, "cell.hidden_size", "tied"), wide),

@@ -122,14 +122,17 @@ def change_table(lines: Lines, caption: str) -> Table:
     return Table(caption, head, tuple(rows))
 
 
-def choice_tables(base: Lines, changed: Lines, names: Mapping[str, str], missing: str) -> list[Block]:
-    """What each change of a model's base is worth, a table for each model; `missing` says which runs a base needs."""
+def choice_tables(
+    base: Lines, changed: Lines, names: Mapping[str, str], missing: str, setting: str = "in the paper's setting"
+) -> list[Block]:
+    """What each change of a model's base is worth, a table for each model; `missing` says which runs a base needs, and
+    `setting` what the base is."""
     blocks: list[Block] = []
     for model, records in changed.items():
         if model in base:
             found = changes(base[model], records, names)
             sign = "negative" if measure_of(found).lower_is_better else "positive"
-            caption = f"{model} in the paper's setting, one thing changed at a time. A {sign} change is for the better"
+            caption = f"{model} {setting}, one thing changed at a time. A {sign} change is for the better"
             blocks.append(change_table(found, caption))
         elif missing not in blocks:
             blocks.append(missing)

@@ -103,7 +103,7 @@ PRESETS: dict[str, LMConfig] = {
     # and when to stop: here a constant rate, until two epochs bring no better validation perplexity.
     "paper": LMConfig(
         CellConfig(hidden_size=200, initialisation="uniform", initial_scale=0.1),
-        Training(epochs=40, batch_size=20, learning_rate=2e-3, beta1=0.0, clip=5.0, patience=2),
+        Training(epochs=40, batch_size=10, learning_rate=2e-3, beta1=0.0, clip=5.0, patience=2),
     ),
     "best": LMConfig(
         CellConfig(hidden_size=200),
