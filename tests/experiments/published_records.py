@@ -14,7 +14,7 @@ from mufuru.experiments.reproduce import LMGrid, SentimentGrid
 from mufuru.experiments.settings import to_json
 
 LEVELS = {"gru": 120.0, "mufuru": 117.0, "lstm": 121.0}
-"""Perplexity of the first seed in the paper's setting; each later seed has one more, each other group has less."""
+"""Perplexity of the first seed in the paper's setting; each later seed has one more."""
 RIGHT = {"gru": 0.870, "mufuru": 0.880, "lstm": 0.865}
 """Accuracy of the first seed; each later seed has 0.002 less."""
 LESS = {

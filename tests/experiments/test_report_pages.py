@@ -163,6 +163,17 @@ def test_the_pages_tell_the_settings_that_are_used() -> None:
     assert (config.training.learning_rate, config.training.batch_size, config.bptt) == (0.002, 10, 35)
     assert (config.training.clip, config.training.patience, config.training.epochs) == (5.0, 2, 40)
     assert (config.cell.hidden_size, config.cell.initialisation, config.cell.initial_scale) == (200, "uniform", 0.1)
+    page = (ROOT / "docs" / "reproduction" / "lm.md").read_text(encoding="utf-8")
+    said = dict(row.split(" | ", 2)[::2] for row in page.splitlines() if row.startswith("| ") and row.count("|") == 4)
+    for name, told in {
+        "batch": "10 columns of text",
+        "learning rate": "0.002, constant",
+        "window": "truncated back-propagation over 35 steps",
+        "clipping": "gradients longer than 5",
+        "first weights": "uniform up to 0.1",
+        "when to stop": "after two epochs without a better validation perplexity, at most 40",
+    }.items():
+        assert told in said[f"| {name}"], name
     words = classify.PRESETS["paper"]
     assert (words.training.learning_rate, words.training.batch_size, words.training.epochs) == (0.001, 25, 4)
     assert (words.embedding_size, words.embedding_dropout, words.output_dropout) == (100, 0.5, 0.5)

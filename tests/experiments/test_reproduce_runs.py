@@ -11,11 +11,13 @@ from classify_data import config as classifier
 from classify_data import write_csv
 from commands import assert_refused, command
 from lm_texts import config as language_model
+from published_records import classifiers, language_models
 
 from mufuru.experiments import reproduce, tasks
+from mufuru.experiments.cli.reproduce import MAIN, show
 from mufuru.experiments.engine.sweep import Job, Outcome
-from mufuru.experiments.record import find_runs, read_records
-from mufuru.experiments.reproduce import beforehand
+from mufuru.experiments.record import Record, find_runs, read_records
+from mufuru.experiments.reproduce import Reproduction, beforehand
 from mufuru.experiments.tasks.classify import DataConfig as Sequences
 from mufuru.experiments.tasks.lm import DataConfig as Text
 
@@ -85,6 +87,16 @@ def test_finished_runs_need_no_data(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("{}")
     missing = language_model(data=Text(text=("nowhere.txt",)))
     beforehand.check_data([Job("one", "lm", missing, tmp_path)])
+
+
+@pytest.mark.parametrize(("name", "records"), [("lm", language_models()), ("sentiment", classifiers())])
+def test_all_main_results_are_shown(name: str, records: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of every part, also of those where one model has several settings."""
+    show(name, Reproduction(Outcome(), records, [Path("report.html")]))
+    said = capsys.readouterr().out
+    assert all(title in said for title in MAIN[name].values() if "Once through" not in title)
+    wanted = {"lm": ["MuFuRU, keep bias 0.0", "MuFuRU, keep bias 3.0"], "sentiment": ["TreeMuFuRU, hidden size 100"]}
+    assert all(words in said for words in (*wanted[name], "Written:\n  report.html"))
 
 
 def test_what_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ MAIN = {
         "paper": "The paper's setting",
         "lean": "With a recurrent controller",
         "keep": "Another start of keep",
+        "batch20": "With batches of 20",
         "best": "Well regularised",
     },
     "sentiment": {

@@ -42,7 +42,7 @@ def show_models(title: str, records: Sequence[Record]) -> None:
     """What each model reaches on the test data over the seeds."""
     measure = models.measure_of(records)
     head = ["model", "runs", f"test {measure.name} (95 % interval)"]
-    summaries = ((name, models.summary(found)) for name, found in models.by_model(records).items())
+    summaries = ((name, models.summary(found)) for name, found in models.by_settings(records).items())
     _show(title, head, ([name, str(found.n), measure.interval(found)] for name, found in summaries if found))
 
 

@@ -90,32 +90,28 @@ def batch20(records: Runs) -> list[Block]:
 
 
 def choices(records: Runs) -> list[Block]:
-    """What each choice that the paper leaves open is worth, by cell."""
-    near, far = searched(records)
-    larger, paper_runs = lines(records, "batch20"), lines(records, "paper")
-    blocks = results.choice_tables(larger, far, CHOICES, REPORT.missing("batch20"), "with batches of 20")
-    return blocks + results.choice_tables(paper_runs, near, CHOICES, REPORT.missing("paper"))
-
-
-def searched(records: Runs) -> tuple[Lines, Lines]:
-    """The choices that change the paper's setting, and those that change the one with batches of 20, by model. The
-    paper's setting itself is among the second."""
-    found = of(records, "paper")
-    batches = runs.values(found, "training.batch_size")
-    near = [r for r in of(records, "choices") if runs.setting(r, "training.batch_size") in batches]
-    far = [r for r in of(records, "choices") if r not in near]
-    return models.by_model(near), models.by_model([*found, *far])
+    """What each choice that the paper leaves open is worth, by cell, the paper's setting among them."""
+    changed = of(records, "choices")
+    seeds = runs.values(changed, "seed")
+    changed += [record for record in of(records, "paper") if runs.setting(record, "seed") in seeds]
+    base, missing = lines(records, "batch20"), REPORT.missing("batch20")
+    return results.choice_tables(
+        base, models.by_model(changed), CHOICES, missing, "with batches of 20, and with changes"
+    )
 
 
 def negative(records: Runs) -> list[Block]:
     """What was tried in vain; nothing where nothing was tried."""
-    near, far = searched(records)
+    settings = {"paper": ("", ("keep", "lean")), "batch20": (", batches of 20", ("batch20", "choices"))}
     tried = {}
-    for name, base in lines(records, "paper").items():
-        same = [r for r in (*of(records, "keep"), *of(records, "lean")) if models.cell_of(r) == models.cell_of(base[0])]
-        tried[name] = results.changes(base, [*near.get(name, []), *same], CHANGES)
-    for name, base in lines(records, "batch20").items():
-        tried[f"{name}, batches of 20"] = results.changes(base, far.get(name, []), CHANGES)
+    for part, (where, others) in settings.items():
+        changed = [record for other in others for record in of(records, other)]
+        for name, base in lines(records, part).items():
+            same = [
+                r for r in changed if models.cell_of(r) == models.cell_of(base[0]) and results.differing(base[0], r)
+            ]
+            if runs.setting(base[0], "cell.controller_size") is None:
+                tried[f"{name}{where}"] = results.changes(base, same, CHANGES)
     return results.no_gain(tried)
 
 

@@ -95,13 +95,18 @@ def differing(base: Record, record: Record) -> list[str]:
     return [name for name in sorted(one.keys() | other.keys()) if name != "seed" and one.get(name) != other.get(name)]
 
 
-def _order(base: Record, record: Record, names: Mapping[str, str]) -> tuple[int, bool, float]:
-    """By setting, then by value; None is last."""
+def _order(base: Record, record: Record, names: Mapping[str, str]) -> tuple[int, bool, float, int]:
+    """By the first setting, then by its value, None last; one change comes before two."""
     known = [name for name in differing(base, record) if name in names]
     if not known:
-        return len(names), False, 0.0
+        return len(names), False, 0.0, 0
     value = runs.setting(record, known[0])
-    return list(names).index(known[0]), value is None, float(value) if isinstance(value, int | float) else 0.0
+    return (
+        list(names).index(known[0]),
+        value is None,
+        float(value) if isinstance(value, int | float) else 0.0,
+        len(known),
+    )
 
 
 def _said(name: str, record: Record, names: Mapping[str, str]) -> str:
@@ -123,7 +128,11 @@ def change_table(lines: Lines, caption: str) -> Table:
 
 
 def choice_tables(
-    base: Lines, changed: Lines, names: Mapping[str, str], missing: str, setting: str = "in the paper's setting"
+    base: Lines,
+    changed: Lines,
+    names: Mapping[str, str],
+    missing: str,
+    setting: str = "in the paper's setting, one thing changed at a time",
 ) -> list[Block]:
     """What each change of a model's base is worth, a table for each model; `missing` says which runs a base needs, and
     `setting` what the base is."""
@@ -132,7 +141,7 @@ def choice_tables(
         if model in base:
             found = changes(base[model], records, names)
             sign = "negative" if measure_of(found).lower_is_better else "positive"
-            caption = f"{model} {setting}, one thing changed at a time. A {sign} change is for the better"
+            caption = f"{model} {setting}. A {sign} change is for the better"
             blocks.append(change_table(found, caption))
         elif missing not in blocks:
             blocks.append(missing)
