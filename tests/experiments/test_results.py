@@ -36,6 +36,14 @@ def test_every_record_is_a_run_of_the_experiment(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_run_of_the_experiment_has_a_record(name: str) -> None:
+    """The first page says so."""
+    jobs = EXPERIMENTS[name].grid().jobs(Path())
+    found = [place(record) for record in published(name)]
+    assert [job.name for job in jobs if (job.name.partition("/")[0], job.kind, job.config) not in found] == []
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_record_comes_from_a_commit(name: str) -> None:
     """Not from code that nobody else has."""
     for record in published(name):
