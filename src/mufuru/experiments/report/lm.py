@@ -106,12 +106,10 @@ def negative(records: Runs) -> list[Block]:
     tried = {}
     for part, (where, others) in settings.items():
         changed = [record for other in others for record in of(records, other)]
-        for name, base in lines(records, part).items():
-            same = [
-                r for r in changed if models.cell_of(r) == models.cell_of(base[0]) and results.differing(base[0], r)
-            ]
-            if runs.setting(base[0], "cell.controller_size") is None:
-                tried[f"{name}{where}"] = results.changes(base, same, CHANGES)
+        for name, base in models.by_model(runs.where(of(records, part), cell__controller_size=None)).items():
+            cell = models.cell_of(base[0])
+            same = [r for r in changed if models.cell_of(r) == cell and results.differing(base[0], r)]
+            tried[f"{name}{where}"] = results.changes(base, same, CHANGES)
     return results.no_gain(tried)
 
 

@@ -100,12 +100,12 @@ def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def by_settings(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The runs of each model and, where they differ in more than the seed, of each of its settings."""
+def by_settings(records: Runs) -> dict[str, list[Record]]:
+    """The runs of each model and, where runs differ in more than model and seed, of each setting."""
+    known = dict.fromkeys(path for record in records for path in runs.flat(record.config))
+    differ = [path for path in known if path not in (*AXES, "cell", "seed") and len(runs.values(records, path)) > 1]
     found: dict[str, list[Record]] = {}
     for name, some in by_model(records).items():
-        known = dict.fromkeys(path for record in some for path in runs.flat(record.config) if path != "seed")
-        differ = [path for path in known if len(runs.values(some, path)) > 1]
         for record in some:
             said = [f"{path.rpartition('.')[2].replace('_', ' ')} {runs.setting(record, path)}" for path in differ]
             found.setdefault(", ".join([name, *said]), []).append(record)
