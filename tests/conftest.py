@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,21 @@ from torch import nn
 from mufuru import MuFuRU, MuFuRUCell
 from mufuru.kernels import library
 from mufuru.kernels.problem import native
+
+
+def _without_broken_instructions() -> None:
+    """Some virtual machines name AMX among their instructions and die of it, in torch's own products of half precision
+    and of 8 bits. There, and only there, oneDNN does without, in all processes that the tests start."""
+    cpu = Path("/proc/cpuinfo")
+    if "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists() or "amx_tile" not in cpu.read_text(encoding="utf-8"):
+        return
+    product = "import torch; torch.ones(64, 64, dtype=torch.bfloat16) @ torch.ones(64, 64, dtype=torch.bfloat16)"
+    if subprocess.run([sys.executable, "-c", product], capture_output=True, check=False).returncode < 0:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
+
+
+# before oneDNN is first used, which is when it looks
+_without_broken_instructions()
 
 # no test asserts a time, and a busy machine must not either; the same examples every time
 hypothesis.settings.register_profile("mufuru", deadline=None, derandomize=True)

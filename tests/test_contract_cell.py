@@ -36,7 +36,8 @@ def test_unbatched_equals_a_batch_of_one(cell_type: Any) -> None:
 def test_views(cell_type: Any) -> None:
     cell, h = cell_type(N, M), torch.randn(M, BATCH).t()
     for x in (torch.randn(N, BATCH).t(), torch.randn(1, N).expand(BATCH, -1), torch.randn(BATCH, 2 * N)[:, ::2]):
-        assert torch.equal(cell(x, h), cell(x.contiguous(), h.contiguous()))
+        # torch's own products round differently for other strides on some processors
+        torch.testing.assert_close(cell(x, h), cell(x.contiguous(), h.contiguous()), rtol=0, atol=1e-6)
 
 
 def test_gradients(cell_type: Any) -> None:
