@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mufuru import MuFuRU, use_kernel
-from mufuru.kernels import choice, custom, operators, reference
+from mufuru.kernels import choice, operators, reference
 
 pytestmark = needs_native
 
@@ -251,7 +251,7 @@ def test_operations_made_in_many_threads() -> None:
     try:
         with ThreadPoolExecutor(8) as pool:
             layers = list(pool.map(lambda factor: MuFuRU(2, 3, ops=("keep", times(factor))), range(200)))
-            codes = list(pool.map(lambda layer: custom.codes(layer.unit)[1], layers))
+            codes = list(pool.map(lambda layer: layer.unit.codes[1], layers))
     finally:
         sys.setswitchinterval(interval)
     assert len(set(codes)) == len(layers)

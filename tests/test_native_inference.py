@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,8 @@ from kernels import MANY, assert_close, make_run, needs_native, outputs_of
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mufuru import MuFuRU, use_kernel
-from mufuru.kernels import inference, native, operators, reference
+from mufuru import MuFuRU, MuFuRUCell, use_kernel
+from mufuru.kernels import native, operators, reference
 
 pytestmark = needs_native
 
@@ -107,9 +108,33 @@ def swap_data(layer: MuFuRU) -> None:
     layer.weight_hh_l0.data = torch.randn_like(layer.weight_hh_l0)
 
 
-def edit_one_number_and_say_so(layer: MuFuRU) -> None:
+def edit_one_number(layer: MuFuRU) -> None:
     layer.weight_hh_l0.data[3, 2] += 1
-    layer.flatten_parameters()
+
+
+def edit_one_bias(layer: MuFuRU) -> None:
+    layer.bias_ih_l0.data[1] += 1
+
+
+def edit_through_numpy(layer: MuFuRU) -> None:
+    layer.weight_ih_l0.detach().numpy()[2, 1] = 9.0
+
+
+def flip_signs(layer: MuFuRU) -> None:
+    """Of an even number of weights: a careless checksum takes them for none."""
+    layer.weight_hh_l0.data[:, 3] *= -1
+
+
+def step_of_a_fused_optimiser(layer: MuFuRU) -> None:
+    """It counts no change, and here it changes one number."""
+    for parameter in layer.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    layer.weight_hh_l0.grad[4, 5] = 1.0
+    torch.optim.SGD(layer.parameters(), lr=0.5, fused=True).step()
+
+
+def swap_parameters(layer: MuFuRU) -> None:
+    torch.utils.swap_tensors(layer.weight_hh_l0, nn.Parameter(torch.randn_like(layer.weight_hh_l0)))
 
 
 def replace_parameter(layer: MuFuRU) -> None:
@@ -130,8 +155,8 @@ def draw_anew(layer: MuFuRU) -> None:
 
 EDITS: tuple[Callable[[MuFuRU], None], ...] = (
     edit_in_place, edit_input_weights, edit_bias, step_of_an_optimiser, load_others, assign_others, edit_data,
-    swap_data, edit_one_number_and_say_so, replace_parameter, replace_recurrent_parameter, swap_two_parameters,
-    draw_anew,
+    swap_data, edit_one_number, edit_one_bias, edit_through_numpy, flip_signs, step_of_a_fused_optimiser,
+    swap_parameters, replace_parameter, replace_recurrent_parameter, swap_two_parameters, draw_anew,
 )  # fmt: skip
 
 
@@ -222,11 +247,56 @@ def test_weights_that_live_for_one_call() -> None:
                 torch.testing.assert_close(found, changed(place), atol=1e-5, rtol=0)
 
 
-def test_after_a_backward_pass_the_weights_are_packed_anew() -> None:
-    """torch's fused optimisers change weights without counting it."""
-    layer, x = MuFuRU(3, 5, kernel="native"), torch.randn(4, 2, 3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_number_counts(dtype: torch.dtype) -> None:
+    """A change of any single number, and of any two signs, is a change of the packed weights."""
+    layer, x = MuFuRU(3, 5, ops=("keep", "max"), controller_size=2, kernel="native", dtype=dtype), torch.randn(2, 1, 3)
+    x = x.to(dtype)
+    for parameter in layer.parameters():
+        nn.init.uniform_(parameter, 0.5, 1.0)  # no zeros, which have two signs
+    seen = set()
+
+    def look() -> None:
+        layer(x)
+        ((key, _),) = layer._packed[0].values()
+        assert key not in seen
+        seen.add(key)
+
+    with torch.no_grad():
+        look()
+        for parameter in layer.parameters():
+            for place in range(parameter.numel()):
+                parameter.data.view(-1)[place] *= -1
+                look()
+                parameter.data.view(-1)[(place + 1) % parameter.numel()] *= -1
+                look()
+                parameter.data.view(-1)[(place + 1) % parameter.numel()] *= -1.25
+        assert len(seen) > 100
+
+
+def test_packed_weights_are_freed_and_not_saved() -> None:
+    layer, x = MuFuRU(3, 11, kernel="native"), torch.randn(4, 5, 3)
     with torch.no_grad():
         layer(x)
-    assert layer.weight_hh_l0 in inference._packed
-    layer(x)[0].sum().backward()
-    assert layer.weight_hh_l0 not in inference._packed
+    assert layer._packed[0]
+    assert not copy.deepcopy(layer)._packed
+    assert not pickle.loads(pickle.dumps(layer))._packed
+    layer.flatten_parameters()
+    assert not layer._packed
+
+
+@pytest.mark.parametrize("kind", ["layer", "cell"])
+def test_a_conversion_that_swaps_parameters(kind: str) -> None:
+    """`.to(dtype)` after inference, in the way that quantisers and sharded training use."""
+    module: Any = MuFuRU(3, 5, kernel="native") if kind == "layer" else MuFuRUCell(3, 5, kernel="native")
+    x = torch.randn(4, 2, 3)
+    run = (lambda: module(x)[0]) if kind == "layer" else (lambda: module(x[0]))
+    with torch.no_grad():
+        before = run()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            module.to(torch.float64)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+        x = x.double()
+        torch.testing.assert_close(run().float(), before)

@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, jvp, vmap
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from mufuru import MuFuRU
+from mufuru import MuFuRU, MuFuRUCell
 
 # torch's own, once, when forward mode is first used
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
@@ -94,6 +94,119 @@ def test_transforms_of_transforms() -> None:
     for product, vector in zip(found, vectors, strict=True):
         # differences of gradients: their error is of the order of the step squared
         assert_close(product, (slope(x + 1e-4 * vector) - slope(x - 1e-4 * vector)) / 2e-4, rtol=0, atol=1e-5)
+
+
+BATCHED = (
+    "is_grads_batched", "vmap over autograd.grad", "jacobian, vectorized", "jacrev in no_grad",
+    "functionalized gradient",
+)  # fmt: skip
+
+
+def batched(name: str, module: Any, x: Tensor) -> Tensor:
+    """The Jacobian of the output's sum over features by the input, in several ways to ask for batched gradients."""
+
+    def summed(x: Tensor) -> Tensor:
+        found = module(x)
+        return (found if isinstance(found, Tensor) else found[0]).sum(-1)
+
+    leaf = x.clone().requires_grad_()
+    output = summed(leaf)
+    directions = torch.eye(output.numel(), dtype=x.dtype).view(-1, *output.shape)
+    if name == "is_grads_batched":
+        (found,) = torch.autograd.grad(output, leaf, directions, is_grads_batched=True)
+    elif name == "vmap over autograd.grad":
+        found = vmap(lambda v: torch.autograd.grad(output, leaf, v, retain_graph=True)[0])(directions)
+    elif name == "jacobian, vectorized":
+        found = torch.autograd.functional.jacobian(summed, leaf, vectorize=True)
+    elif name == "functionalized gradient":
+        found = torch.stack(
+            [torch.func.functionalize(grad(lambda x, v=v: (summed(x) * v).sum()))(x) for v in directions]
+        )
+    else:
+        with torch.no_grad():
+            found = torch.func.jacrev(summed)(x)
+    return found.reshape(-1, *x.shape)
+
+
+@pytest.mark.parametrize("ops", [("keep", "max", "mul"), ("keep", own)], ids=["built-in", "own"])
+@pytest.mark.parametrize("kind", ["layer", "cell"])
+@pytest.mark.parametrize("name", BATCHED)
+def test_batched_gradients(name: str, kind: str, ops: Any) -> None:
+    module: Any = MuFuRU(3, 4, 2, ops=ops, dtype=torch.float64)
+    x = torch.randn(3, 2, 3, dtype=torch.float64)
+    if kind == "cell":
+        module, x = MuFuRUCell(3, 4, ops=ops, dtype=torch.float64), x[0]
+    leaf = x.clone().requires_grad_()
+    found = module(leaf)
+    output = (found[0] if kind == "layer" else found).sum(-1).flatten()
+    wanted = torch.stack([torch.autograd.grad(entry, leaf, retain_graph=True)[0] for entry in output])
+    assert_close(batched(name, module, x), wanted)
+
+
+def test_batched_gradients_of_nn_gru() -> None:
+    """The contract: what is asked of MuFuRU, `nn.GRU` does too."""
+    module, x = nn.GRU(3, 4, 2, dtype=torch.float64), torch.randn(3, 2, 3, dtype=torch.float64)
+    names = ("is_grads_batched", "jacobian, vectorized", "functionalized gradient")
+    found = [batched(name, module, x) for name in names]
+    assert_close(found[1:], found[:1] * (len(names) - 1))
+
+
+@pytest.mark.parametrize("layer_type", [nn.GRU, MuFuRU])
+def test_functionalize(layer_type: Any) -> None:
+    layer, x = layer_type(3, 4, 2, bidirectional=True), torch.randn(5, 2, 3, requires_grad=True)
+    found, wanted = torch.func.functionalize(layer)(x), layer(x)
+    assert_close(found, wanted)
+    for output in (found, wanted):
+        layer.zero_grad()
+        output[0].square().sum().backward()
+        assert layer.weight_hh_l1.grad is not None
+        if output is found:
+            first = [parameter.grad.clone() for parameter in layer.parameters()]
+    assert_close(first, [parameter.grad for parameter in layer.parameters()])
+
+
+def test_checkpoint_every_inside_a_transform() -> None:
+    """Transforms cannot compute activations again: they are kept, and the gradient is the same."""
+    found = []
+    for every in (None, 2):
+        layer = MuFuRU(3, 4, checkpoint_every=every)
+        torch.manual_seed(2)
+        layer.reset_parameters()
+        weights = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+        x = torch.ones(7, 2, 3)
+        slope = grad(lambda weights, layer=layer, x=x: functional_call(layer, weights, (x,))[0].square().sum())
+        found.append(slope(weights))
+    assert_close(found[1], found[0])
+
+
+class Wrapper(Tensor):
+    """A tensor without memory of its own: torch's operators are told what to do with the one inside."""
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Any:
+        return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner: Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inner = [arg.inner if isinstance(arg, Wrapper) else arg for arg in args]
+        return func(*inner, **(kwargs or {}))
+
+
+def test_a_tensor_without_memory_inside_a_transform() -> None:
+    layer, x = MuFuRU(3, 4), torch.randn(5, 2, 3)
+    weights = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+
+    def slope(x: Tensor) -> Any:
+        return grad(lambda bias: functional_call(layer, weights | {"bias_hh_l0": bias}, (x,))[0].sum())(
+            weights["bias_hh_l0"]
+        )
+
+    assert_close(slope(Wrapper(x)), slope(x))
 
 
 def test_vmap_over_lengths_is_refused_in_words() -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from mufuru import kernels
 from mufuru import ops as operations
+from mufuru.door import check_numbers
 from mufuru.kernels import Run
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
@@ -69,17 +71,20 @@ class MuFuRUCell(Recurrent):
         def __call__(self, input: Tensor, hx: State | None = None) -> Any: ...
 
     def forward(self, input: Tensor, hx: State | None = None) -> State:
+        if isinstance(input, Proxy):
+            return self._recorded(input, hx)
+        input = check_numbers("input", input)
         if input.dim() not in (1, 2):
             raise ValueError(f"MuFuRUCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
         batched = input.dim() == 2
         x = input if batched else input.unsqueeze(0)
         self._check_input(x)
-        h, k = self._pair(hx)
+        h, k = (None if state is None else check_numbers("hx", state) for state in self._pair(hx))
         s0 = self._state("hidden", h, x, self.hidden_size, batched)
         k0 = None
         if self.controller_size is not None:
             k0 = self._state("controller", k, x, self.controller_size, batched)
-        result, steps = self._execute(Run(self.unit, self._weights(0), x, s0, k0))
+        result, steps = self._execute(Run(self.unit, self._weights(0), x, s0, k0, packed=self._packed_weights(0)))
         if self._traces is not None and steps is not None:
             layout = Sequences(x, x.size(0), 1, batch_first=False, batched=batched)
             self._traces.append(Trace(self.unit.ops, layout, 1, (steps,)))
@@ -90,7 +95,7 @@ class MuFuRUCell(Recurrent):
 
     def _state(self, name: str, state: Tensor | None, x: Tensor, size: int, batched: bool) -> Tensor:
         if state is None:
-            return x.new_zeros(x.size(0), size, dtype=self._first_weight.dtype)
+            return x.new_zeros(x.size(0), size)
         if state.dim() not in (1, 2):
             raise ValueError(f"MuFuRUCell: Expected {name} to be 1D or 2D, got {state.dim()}D instead")
         expected = (x.size(0), size) if batched else (size,)

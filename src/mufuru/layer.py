@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn.functional import dropout as drop
 from torch.nn.utils.rnn import PackedSequence
 
 from mufuru import bridge, kernels, sequences
 from mufuru import ops as operations
-from mufuru.kernels import Run, inference
+from mufuru.door import check_numbers
+from mufuru.kernels import Run
 from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
@@ -124,7 +126,7 @@ class MuFuRU(Recurrent):
 
     def flatten_parameters(self) -> None:
         """For programs that call it on `nn.GRU`. Also drops packed copies of the weights that inference keeps."""
-        inference.forget(list(self.parameters()))
+        self._packed.clear()
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
@@ -140,6 +142,8 @@ class MuFuRU(Recurrent):
     def forward(
         self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None
     ) -> tuple[Tensor | PackedSequence, State]:
+        if isinstance(input, Proxy):
+            return self._recorded(input, hx, lengths)
         batch = sequences.from_input(input, lengths, self.batch_first)
         self._check_input(batch.data)
         s0, k0 = self._initial_state(hx, batch)
@@ -162,6 +166,8 @@ class MuFuRU(Recurrent):
                 k_n += [] if result.k_n is None else [result.k_n]
                 traced += [] if steps is None else [steps]
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        if len(outputs) == 1 and x.requires_grad:
+            x = x.clone()  # the user may change the output in place, and the backward pass needs it as it was
         if self._traces is not None:
             self._traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
         return batch.like_input(x), self._final_state(s_n, k_n, batch)
@@ -205,10 +211,11 @@ class MuFuRU(Recurrent):
         if self.training:
             weights = self._noise.drop_weights(weights)
         masks = self._noise.masks(x, s0, len(unit.ops), self.training)
-        return Run(unit, weights, x, s0, k0, batch_sizes, reverse=suffix.endswith("_reverse"), masks=masks)
+        reverse, packed = suffix.endswith("_reverse"), self._packed_weights(index)
+        return Run(unit, weights, x, s0, k0, batch_sizes, reverse=reverse, masks=masks, packed=packed)
 
     def _initial_state(self, hx: State | None, batch: Sequences) -> tuple[Tensor, Tensor | None]:
-        s0, k0 = self._pair(hx)
+        s0, k0 = (None if state is None else check_numbers("hx", state) for state in self._pair(hx))
         h = self._one_state(s0, "h_0", self.hidden_size, batch)
         return h, None if self.controller_size is None else self._one_state(k0, "k_0", self.controller_size, batch)
 
@@ -219,7 +226,7 @@ class MuFuRU(Recurrent):
             if self.learn_initial_state:
                 learned: Tensor = getattr(self, name)
                 return learned.unsqueeze(1).expand(expected)
-            return batch.data.new_zeros(expected, dtype=self._first_weight.dtype)
+            return batch.data.new_zeros(expected)
         rank = 3 if batch.batched else 2
         if state.dim() != rank:
             kind = "batched 3-D" if batch.batched else "unbatched 2-D"

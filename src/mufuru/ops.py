@@ -7,14 +7,21 @@ row brings its own. A row with a `native_code` also has its value and derivative
 from __future__ import annotations
 
 import difflib
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 Function: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+CUSTOM = 1000
+"""Codes from here on stand for operations written in Python."""
+_custom_codes = count(CUSTOM)
+_custom: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,15 @@ class Op:
     """One line, as in the paper's table."""
     native_code: int | None = None
     """The operation's number in the native kernel; `None` for a Python callable."""
+    code: int = field(init=False, compare=False, repr=False)
+    """What stands for it in a graph: `native_code`, or a number from `CUSTOM` on that only this process knows."""
+
+    def __post_init__(self) -> None:
+        # here and not at first use: a compiler cannot trace a change of a global table
+        code = next(_custom_codes) if self.native_code is None else self.native_code
+        object.__setattr__(self, "code", code)
+        if code >= CUSTOM:
+            _custom[code] = self
 
     def __call__(self, s: Tensor, v: Tensor) -> Tensor:
         return self.function(s, v)
@@ -96,6 +112,18 @@ def names() -> tuple[str, ...]:
 def native() -> tuple[Op, ...]:
     """The operations that the native kernel knows."""
     return tuple(op for op in _TABLE.values() if op.native_code is not None)
+
+
+def with_code(code: int) -> Op:
+    """The operation that the code stands for."""
+    if code < CUSTOM:
+        return next(op for op in native() if op.native_code == code)
+    if code not in _custom:
+        raise RuntimeError(
+            f"the graph calls operation {code - CUSTOM} written in Python, which this process does not have: make the "
+            "graph anew from the layer"
+        )
+    return _custom[code]
 
 
 def resolve(ops: Sequence[OpLike]) -> tuple[Op, ...]:

@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from mufuru import kernels
 from mufuru import ops as operations
-from mufuru.kernels.run import Masks, Result, Run, previous_states
+from mufuru.kernels.run import Masks, Packed, Result, Run, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
 from mufuru.saving.layer import PretrainedLayer
@@ -61,6 +62,10 @@ class Recurrent(Observable, PretrainedLayer):
         self.kernel = kernels.check_choice(kernel)
         op_biases(op_bias, self.unit.ops, bias)
         self._units: list[tuple[Unit, str, tuple[str | None, ...]]] = []
+        self._packed: dict[int, Packed] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_packed": {}}
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -111,6 +116,15 @@ class Recurrent(Observable, PretrainedLayer):
         weight = self._parameters.get(name)
         return getattr(self, name) if weight is None else weight
 
+    def _packed_weights(self, index: int) -> Packed | None:
+        """Where a kernel may keep the weights of a unit in its own form; not in a graph, which has no state."""
+        return None if torch.compiler.is_compiling() else self._packed.setdefault(index, {})
+
+    def _recorded(self, proxy: Proxy, *args: Any) -> Any:
+        """`torch.fx` takes torch's own layers as one call; so this one."""
+        tracer: Any = proxy.tracer
+        return tracer.create_proxy("call_module", tracer.path_of_module(self), (proxy, *args), {})
+
     def _check_input(self, x: Tensor) -> None:
         weight = self._first_weight
         if x.dtype != weight.dtype and not autocasting(x):
@@ -153,15 +167,17 @@ class Recurrent(Observable, PretrainedLayer):
         return hx[0], hx[1]
 
     def _execute(self, run: Run, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
-        """Run on the live kernel, with interventions; autocast computes in the parameters' own precision."""
+        """Run on the live kernel, with interventions. Autocast computes in the parameters' own precision and, as
+        `nn.GRU` does, returns the state's."""
         if self._allowed is not None or self._traces is not None:
             run = run._replace(masks=self._intervened(run.masks, run.s0), trace=self._traces is not None)
         dtype = run.weights.ih.dtype
         if autocasting(run.x):
-            k0 = None if run.k0 is None else run.k0.to(dtype)
+            returned, k0 = run.s0.dtype, None if run.k0 is None else run.k0.to(dtype)
             run = run._replace(x=run.x.to(dtype), s0=run.s0.to(dtype), k0=k0, masks=run.masks.to(dtype))
             with torch.autocast(run.x.device.type, enabled=False):
                 result = kernels.execute(run, self.kernel, checkpoint_every)
+            result = kernels.result_to(result, returned)
         else:
             result = kernels.execute(run, self.kernel, checkpoint_every)
         if result.p is None or result.v is None:

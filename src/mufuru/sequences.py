@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from mufuru.door import check_numbers
 from mufuru.kernels.run import packed_order, present
 
 Lengths: TypeAlias = Tensor | Sequence[int] | None
@@ -103,6 +104,7 @@ def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bo
         if lengths is not None:
             raise ValueError("lengths= is for a padded batch: a PackedSequence carries its own lengths")
         return _from_packed(input, batch_first)
+    input = check_numbers("input", input)
     if input.dim() not in (2, 3):
         raise ValueError(f"MuFuRU: Expected input to be 2D or 3D, got {input.dim()}D instead")
     batched = input.dim() == 3
@@ -127,6 +129,7 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     if torch.compiler.is_compiling():
         raise RuntimeError("a PackedSequence cannot be compiled or exported: give a padded batch with lengths= instead")
     data, batch_sizes, order, _ = input
+    data = check_numbers("the data of a PackedSequence", data)
     sizes = batch_sizes.tolist()
     if sum(sizes) != len(data) or any(size <= 0 for size in sizes) or sorted(sizes, reverse=True) != sizes:
         raise RuntimeError(

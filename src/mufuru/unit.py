@@ -54,8 +54,8 @@ class Unit:
     bias: bool
     weight_shapes: tuple[tuple[int, ...] | None, ...] = field(init=False, compare=False, repr=False)
     """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
-    native_codes: tuple[int, ...] = field(init=False, compare=False, repr=False)
-    """The codes of those operations that the native kernel has."""
+    codes: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """Of the operations, in order."""
     python_ops: tuple[Op, ...] = field(init=False, compare=False, repr=False)
     """Those that the native kernel does not have."""
 
@@ -73,8 +73,7 @@ class Unit:
         # here and not in a cached property: a compiler cannot trace the lock in it
         shapes = self.shapes()
         object.__setattr__(self, "weight_shapes", tuple(shapes.get(stem) for stem in STEMS))
-        codes = tuple(op.native_code for op in self.ops if op.native_code is not None)
-        object.__setattr__(self, "native_codes", codes)
+        object.__setattr__(self, "codes", tuple(op.code for op in self.ops))
         object.__setattr__(self, "python_ops", tuple(op for op in self.ops if op.native_code is None))
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mufuru.door import check_numbers
 from mufuru.kernels.choice import Choice, check_choice, choose, use_kernel
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.kernels.segments import run_in_segments
 from mufuru.unit import STEMS, Weights
 
-__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "use_kernel"]
+__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "result_to", "use_kernel"]
 
 
 def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
@@ -18,13 +19,18 @@ def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = No
     _check_weights(run)
     dtype = run.x.dtype
     if dtype in (torch.float16, torch.bfloat16):
-        return _result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
+        return result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
     sequence = choose(run, kernel)
     if torch.compiler.is_compiling():
         return sequence(run)  # whole: the number of steps, and so of segments, is not known
-    if checkpoint_every and torch.is_grad_enabled() and len(run.sizes()) > checkpoint_every:
+    if checkpoint_every and _keeps_activations() and len(run.sizes()) > checkpoint_every:
         return run_in_segments(run, checkpoint_every, sequence)
     return sequence(run)
+
+
+def _keeps_activations() -> bool:
+    """Whether a backward pass may come, of a kind that can compute them again: function transforms cannot."""
+    return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
 def _check_weights(run: Run) -> None:
@@ -39,6 +45,7 @@ def _check_weights(run: Run) -> None:
         if weight is None or shape is None:
             raise RuntimeError(f"{name} should {'be there' if weight is None else 'not be there'}: layers have both "
                                "biases or none, as bias= says")  # fmt: skip
+        check_numbers(name, weight)
         if weight.shape != shape:
             raise RuntimeError(f"{name} should have the shape {list(shape)}, got {list(weight.shape)}")
         if weight.dtype != dtype or weight.device != device:
@@ -58,6 +65,7 @@ def _run_to(run: Run, dtype: torch.dtype) -> Run:
     )
 
 
-def _result_to(result: Result, dtype: torch.dtype) -> Result:
+def result_to(result: Result, dtype: torch.dtype) -> Result:
+    """The result in another precision."""
     tail = (_to(tensor, dtype) for tensor in (result.k_n, result.p, result.v))
     return Result(result.output.to(dtype), result.s_n.to(dtype), *tail)

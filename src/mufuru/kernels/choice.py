@@ -9,11 +9,14 @@ from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
+from torch._compile import _disable_dynamo  # torch.compiler.disable, without its import of the whole compiler
 from torch.autograd import forward_ad
 
+from mufuru.door import ORDINARY
 from mufuru.kernels import custom, library, operators, reference, scan
 from mufuru.kernels.problem import MAX_OPS
 from mufuru.kernels.run import Result, Run
+from mufuru.ops import CUSTOM
 
 Choice: TypeAlias = Literal["auto", "native", "reference"]
 CHOICES = get_args(Choice)
@@ -64,7 +67,30 @@ def choose(run: Run, kernel: Choice) -> Sequence:
             return operators.sequence
         if wanted == "native":
             raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
-    return scan.sequence if torch.compiler.is_compiling() else reference.sequence
+    if not torch.compiler.is_compiling():
+        return reference.sequence
+    return scan.sequence if torch.compiler.is_exporting() else _in_a_graph(run)
+
+
+def _in_a_graph(run: Run) -> Sequence:
+    """Not `scan`, of which torch's compiler makes wrong gradients: one operator, or none if that could not be right."""
+    if torch._C._are_functorch_transforms_active():
+        return reference.sequence  # step by step: transforms and operators do not go together there
+    if all(custom.repeatable(code) for code in run.unit.codes if code >= CUSTOM):
+        return operators.opaque_reference
+    return _outside_of_graphs
+
+
+@_disable_dynamo
+def _outside_of_graphs(run: Run) -> Result:
+    return reference.sequence(run)
+
+
+vars(_outside_of_graphs).update(
+    _torchdynamo_disable=True,
+    _torchdynamo_disable_msg="an operation of this layer has parameters of its own or draws random numbers, so that it "
+    "runs outside of the graph: leave out fullgraph=True",
+)
 
 
 def wanted_kernel(kernel: Choice) -> Choice:
@@ -92,6 +118,23 @@ def obstacle(run: Run) -> str:
         return f"it takes up to {MAX_OPS} operations, got {len(run.unit.ops)}"
     if forward_ad._current_level >= 0:
         return "it has no forward-mode derivatives"
-    if run.unit.python_ops and not operators.in_eager_mode((run.x, run.s0, *run.weights)):
+    return _transform_obstacle(run) or (_python_obstacle(run) if run.unit.python_ops else "")
+
+
+def _transform_obstacle(run: Run) -> str:
+    if not torch._C._are_functorch_transforms_active():
+        return ""
+    if torch.compiler.is_compiling():
+        return "a compiler cannot differentiate it inside function transforms"
+    if not {type(tensor) for tensor in (run.x, run.s0, run.k0, *run.weights)} <= {*ORDINARY, type(None)}:
+        return "it takes no tensor subclasses inside function transforms"
+    return "functionalize has no rule for its gradient" if operators.functionalized_gradient() else ""
+
+
+def _python_obstacle(run: Run) -> str:
+    if torch.compiler.is_exporting():
+        return "a number stands for an operation written in Python, which an exported program cannot know"
+    if not torch.compiler.is_compiling() and not operators.in_eager_mode((run.x, run.s0, *run.weights)):
         return "it takes operations written in Python only in plain eager mode"
-    return next((reason for op in run.unit.python_ops if (reason := custom.obstacle(op))), "")
+    codes = (op.code for op in run.unit.python_ops)
+    return next((reason for code in codes if (reason := custom.obstacle(code))), "")

@@ -6,45 +6,52 @@ That needs an operation to be element-wise, deterministic, and without parameter
 from __future__ import annotations
 
 import weakref
-from itertools import accumulate, count
-from threading import Lock
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 from torch.autograd.graph import saved_tensors_hooks
 
-from mufuru.kernels.problem import CUSTOM, Problem, native
-from mufuru.ops import Op
-from mufuru.ops import native as native_ops
-from mufuru.unit import Unit
+from mufuru.kernels.problem import Problem, native
+from mufuru.ops import CUSTOM, Op, with_code
 
 if TYPE_CHECKING:
     from mufuru.kernels.native import Inputs, Options, Outputs
 
-_numbers: weakref.WeakKeyDictionary[Op, int] = weakref.WeakKeyDictionary()
-_by_number: weakref.WeakValueDictionary[int, Op] = weakref.WeakValueDictionary()
-_count, _guard = count(), Lock()
-_obstacles: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
+_obstacles: weakref.WeakKeyDictionary[Op, Obstacle] = weakref.WeakKeyDictionary()
+_in_graphs: set[Op] = set()
+"""Operations that a compiled graph calls by their codes: the graph may outlive the layer."""
 
 
-def codes(unit: Unit) -> tuple[int, ...]:
-    """The operations' codes: those of the native table, or numbers under which `forward` finds the callables."""
-    if not unit.python_ops:
-        return unit.native_codes
-    return tuple(op.native_code if op.native_code is not None else CUSTOM + _number(op) for op in unit.ops)
+class Obstacle(NamedTuple):
+    """Why the native kernel cannot run an operation; empty if it can."""
+
+    reason: str = ""
+    repeatable: bool = True
+    """Whether running it again gives the same value, and all its gradients: what a graph needs."""
 
 
-def _number(op: Op) -> int:
-    with _guard:
-        if op not in _numbers:
-            _numbers[op] = next(_count)
-            _by_number[_numbers[op]] = op
-        return _numbers[op]
-
-
-def obstacle(op: Op) -> str:
+def obstacle(code: int) -> str:
     """Why the native kernel cannot run this operation; empty if it can."""
+    return _obstacle(with_code(code)).reason
+
+
+def repeatable(code: int) -> bool:
+    """Whether a graph may call the operation by its code, and again in the backward pass. Asked by a compiler."""
+    op = with_code(code)
+    _in_graphs.add(op)
+    return _obstacle(op).repeatable
+
+
+# torch.compiler.assume_constant_result, without its import of the whole compiler
+vars(obstacle)["_dynamo_marked_constant"] = vars(repeatable)["_dynamo_marked_constant"] = True
+
+
+def _obstacle(op: Op) -> Obstacle:
     if op not in _obstacles:
         # the trial needs gradients, also where the layer has none; a checkpoint around must not count what it saves
         with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_as_it_is, _as_it_is):
@@ -56,17 +63,18 @@ def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _try(op: Op) -> str:
+def _try(op: Op) -> Obstacle:
     s, v = (_sample(seed).requires_grad_() for seed in (1, 2))
     with torch.enable_grad():
         if op(s.detach(), v.detach()).requires_grad:
-            return f"operation {op.name!r} has parameters of its own, which the native kernel would not train"
+            reason = f"operation {op.name!r} has parameters of its own, which the native kernel would not train"
+            return Obstacle(reason, repeatable=False)
         value = op(s, v)
     if not torch.equal(value, op(s, v)):
-        return f"operation {op.name!r} does not give the same value twice"
+        return Obstacle(f"operation {op.name!r} does not give the same value twice", repeatable=False)
     if not _alone(op, s.detach(), v.detach(), value.detach()) or not _separable(value, (s, v)):
-        return f"operation {op.name!r} is not element-wise"
-    return ""
+        return Obstacle(f"operation {op.name!r} is not element-wise")
+    return Obstacle()
 
 
 def _sample(seed: int) -> Tensor:
@@ -129,23 +137,27 @@ def forward(problem: Problem, inputs: Inputs, options: Options, out: Outputs) ->
 
 def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> list[Tensor]:
     """Values and partial derivatives by s and by v of the Python operations for all steps, in one batched call each."""
-    s, v = s.detach().requires_grad_(), v.detach().requires_grad_()
     found: list[tuple[Tensor, Tensor, Tensor]] = []
-    for op in _callables(codes):
-        with torch.enable_grad():
+    with differentiating():
+        s, v = s.detach().requires_grad_(), v.detach().requires_grad_()
+        for op in _callables(codes):
             value = op(s, v)
             total = value.sum()
-        ds, dv = torch.autograd.grad(total, (s, v), allow_unused=True) if total.requires_grad else (None, None)
-        zero = torch.zeros_like(s)
-        found.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
+            ds, dv = torch.autograd.grad(total, (s, v), allow_unused=True) if total.requires_grad else (None, None)
+            zero = torch.zeros_like(s)
+            found.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
     return [torch.stack(parts) for parts in zip(*found, strict=True)]
 
 
+@contextmanager
+def differentiating() -> Iterator[None]:
+    """Gradients are on, also inside an operator, where the dispatcher has left autograd behind."""
+    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    for key in (DispatchKey.AutogradFunctionality, DispatchKey.ADInplaceOrView):
+        exclude = exclude.remove(key)
+    with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
+        yield
+
+
 def _callables(codes: tuple[int, ...]) -> list[Op]:
-    return [_by_number[code - CUSTOM] for code in codes if code >= CUSTOM]
-
-
-def ops_of(codes: tuple[int, ...]) -> tuple[Op, ...]:
-    """The inverse of `codes`."""
-    built_in = {op.native_code: op for op in native_ops()}
-    return tuple(_by_number[code - CUSTOM] if code >= CUSTOM else built_in[code] for code in codes)
+    return [with_code(code) for code in codes if code >= CUSTOM]

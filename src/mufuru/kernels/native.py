@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from mufuru.kernels import custom
-from mufuru.kernels.problem import CUSTOM, Problem, native
+from mufuru.kernels.problem import Problem, native, plain
 from mufuru.kernels.run import previous_states
+from mufuru.ops import CUSTOM
 
 NO_RESET, BEFORE, AFTER = 0, 1, 2
 RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
@@ -53,6 +54,8 @@ class Options(NamedTuple):
     controller_activation: int
     reverse: bool
     trace: bool
+    on_reference: bool = False
+    """Whether the reference kernel computes it, in a graph that the native kernel cannot be in."""
 
 
 class Outputs(NamedTuple):
@@ -127,7 +130,7 @@ def forward(inputs: Inputs, options: Options) -> Outputs:
 
 def describe(inputs: Inputs, options: Options, keep: bool) -> tuple[Problem, Outputs]:
     """The arguments of a forward pass but for the packed weights, and where its results will be."""
-    inputs = contiguous(inputs)
+    inputs = all_plain(inputs)
     at = Shape.of(inputs, options)
     out = empty_outputs(at, inputs.s0, options, keep or max(options.codes) >= CUSTOM)
     return _problem(at, inputs, options, out), out
@@ -169,7 +172,7 @@ def backward(
     grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Saved, needs_x: bool
 ) -> Gradients:
     """`grads` belong to output, s_n, k_n, p and v."""
-    inputs = contiguous(inputs)
+    inputs, saved = all_plain(inputs), Saved(*map(plain, saved))
     at = Shape.of(inputs, options)
     nothing = inputs.s0.new_empty(0)
     found = Gradients(
@@ -177,7 +180,7 @@ def backward(
         torch.empty_like(inputs.s0),
         *(nothing if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:N_DIFFERENTIABLE]),
     )
-    received = (None if grad is None else grad.contiguous() for grad in grads)
+    received = (None if grad is None else plain(grad) for grad in grads)
     out = (saved.output, None, None, None, None, saved.gates, saved.probs, saved.inner)
     problem = _problem(at, inputs, options, out, *received, *found)
     problem.take_space(True, inputs.hh.dtype)
@@ -213,8 +216,8 @@ def _problem(
     return Problem(sizes, tensors)
 
 
-def contiguous(inputs: Inputs) -> Inputs:
-    tensors: Any = [None if tensor is None else tensor.contiguous() for tensor in inputs]
+def all_plain(inputs: Inputs) -> Inputs:
+    tensors: Any = [None if tensor is None else plain(tensor) for tensor in inputs]
     return Inputs(*tensors)
 
 
@@ -227,7 +230,7 @@ def _offsets(batch_sizes: Tensor | None, at: Shape) -> tuple[int, Tensor]:
     """The number of steps, and where the rows of each begin."""
     if batch_sizes is None:
         return (at.total // at.batch if at.batch else 0), _even_offsets(at.total, at.batch)
-    offsets = batch_sizes.new_zeros(len(batch_sizes) + 1)
+    offsets = torch.zeros(len(batch_sizes) + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(batch_sizes, 0, out=offsets[1:])
     return len(batch_sizes), offsets
 

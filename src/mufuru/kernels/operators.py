@@ -5,21 +5,26 @@ In plain eager mode the dispatcher is left out: `_Native`, an autograd function,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor as is_legacy_batched
+from torch.utils.flop_counter import register_flop_formula
 
+from mufuru.door import ORDINARY
 from mufuru.kernels import custom, inference, native, reference
 from mufuru.kernels.native import N_DIFFERENTIABLE, Gradients, Inputs, Options, Outputs, Saved
-from mufuru.kernels.problem import CUSTOM
-from mufuru.kernels.run import Masks, Result, Run
+from mufuru.kernels.run import Masks, Result, Run, fresh
+from mufuru.ops import CUSTOM, with_code
 from mufuru.unit import Unit, Weights
 
 N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Saved._fields)
 _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
-_OPTIONS = "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace"
+_OPTIONS = (
+    "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace, bool on_reference"
+)
 _GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
 _SAVED = ", ".join(f"Tensor saved_{name}" for name in Saved._fields)
 
@@ -33,30 +38,57 @@ _library.define(
 
 def sequence(run: Run) -> Result:
     """`reference.sequence`, natively."""
-    unit, masks = run.unit, run.masks
-    inputs = Inputs(
-        run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed
-    )  # fmt: skip
-    options = Options(
-        custom.codes(unit), native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation],
-        native.ACTIVATIONS[unit.controller_activation], run.reverse, run.trace,
-    )  # fmt: skip
+    inputs, options = arguments(run)
     if torch.compiler.is_compiling():
         out = torch.ops.mufuru.forward(*inputs, *options)
-    elif torch._C._are_functorch_transforms_active():
+    elif torch._C._are_functorch_transforms_active() and not all(_functionalizing()):
         out = _apply(_Transformable, options, *inputs)
     elif not in_eager_mode(inputs):
         out = torch.ops.mufuru.forward(*inputs, *options)
     elif torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
     ):
-        out = _apply(_Native, options, *inputs)
+        # what inference made, torch does not keep for a backward pass
+        out = _apply(_Native, options, *(t.clone() if t is not None and t.is_inference() else t for t in inputs))
         if len(out) == 2:
             return Result(*out)
     else:
-        return inference.sequence(inputs, options)
-    output, s_n, k_n, p, v = out[:5]
+        return inference.sequence(inputs, options, run.packed)
+    return _result(run, out)
+
+
+def opaque_reference(run: Run) -> Result:
+    """`reference.sequence` as one operator of a graph: a compiler does not look inside, and the gradient is ours."""
+    inputs, options = arguments(run)
+    return _result(run, torch.ops.mufuru.forward(*inputs, *options._replace(on_reference=True)))
+
+
+def arguments(run: Run) -> tuple[Inputs, Options]:
+    unit, masks = run.unit, run.masks
+    inputs = Inputs(
+        run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed
+    )  # fmt: skip
+    options = Options(
+        unit.codes, native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation],
+        native.ACTIVATIONS[unit.controller_activation], run.reverse, run.trace,
+    )  # fmt: skip
+    return inputs, options
+
+
+def _result(run: Run, out: tuple[Tensor, ...]) -> Result:
+    output, s_n, k_n, p, v = out[:N_GRADS]
     return Result(output, s_n, None if run.k0 is None else k_n, *((p, v) if run.trace else ()))
+
+
+def _functionalizing() -> list[bool]:
+    """Of the function transforms around: whether it is `functionalize`."""
+    functionalize = torch._C._functorch.TransformType.Functionalize
+    return [level.key() == functionalize for level in torch._C._functorch.get_interpreter_stack() or ()]
+
+
+def functionalized_gradient() -> bool:
+    """Whether `functionalize` is around, and another transform too."""
+    return 0 < sum(found := _functionalizing()) < len(found)
 
 
 def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
@@ -65,7 +97,7 @@ def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
         return False
     if torch._C._are_functorch_transforms_active():
         return False
-    return {type(tensor) for tensor in tensors} <= {Tensor, nn.Parameter, type(None)}
+    return {type(tensor) for tensor in tensors} <= {*ORDINARY, type(None)}
 
 
 class _Native(torch.autograd.Function):
@@ -101,7 +133,7 @@ class _Transformable(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        return _one_by_one(_Transformable, info.batch_size, in_dims, args)
+        return _one_by_one(_Transformable.apply, info.batch_size, in_dims, args)
 
 
 class _Backward(torch.autograd.Function):
@@ -124,7 +156,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        return _one_by_one(_Backward, info.batch_size, in_dims, args)
+        return _one_by_one(_Backward.apply, info.batch_size, in_dims, args)
 
 
 def _apply(function: Any, *args: Any) -> Any:
@@ -135,27 +167,28 @@ def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], saved: Saved) -> 
     ctx.save_for_backward(*inputs, *saved)
     ctx.options = options
     if max(options.codes) >= CUSTOM:
-        ctx.ops = custom.ops_of(options.codes)  # the backward pass needs them, and the layer may be gone by then
+        ctx.ops = [
+            with_code(code) for code in options.codes
+        ]  # the backward pass needs them, and the layer may be gone by then
     ctx.set_materialize_grads(False)
 
 
 def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     inputs, kept, needs = Inputs(*saved[:N_INPUTS]), Saved(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         result = _apply(_Backward, ctx.options, needs[0], *grads[:N_GRADS], *inputs, *kept)
-    else:
+    elif in_eager_mode(grads) and not any(grad is not None and is_legacy_batched(grad) for grad in grads):
         result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
-        inference.forget((inputs.hh,))  # an optimiser's step comes next, and torch's fused ones raise no version
+    else:
+        result = torch.ops.mufuru.backward(*grads[:N_GRADS], *inputs, *ctx.options, *kept, needs[0])
     return None, *_needed(result, inputs, needs)
 
 
 def _one_by_one(function: Any, size: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:
     """Map over a dimension by running the function for each of its entries."""
     rows = [
-        function.apply(
-            *(arg.select(dim, i) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True))
-        )
+        function(*(arg.select(dim, i) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True)))
         for i in range(size)
     ]
     return tuple(torch.stack(parts) for parts in zip(*rows, strict=True)), (0,) * len(rows[0])
@@ -170,11 +203,39 @@ def _needed(result: tuple[Tensor, ...], inputs: Inputs, needs: tuple[bool, ...])
 
 
 def _forward(*args: Any) -> tuple[Tensor, ...]:
-    return _distinct(native.forward(Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])))
+    inputs, options = Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])
+    return _distinct((_forward_on_reference if options.on_reference else native.forward)(inputs, options))
 
 
 def _backward(*args: Any) -> tuple[Tensor, ...]:
-    return _distinct(native.backward(*_split(args)))
+    grads, inputs, options, saved, needs_x = _split(args)
+    if options.on_reference:
+        return _distinct(_backward_on_reference(grads, inputs, options, needs_x))
+    return _distinct(native.backward(grads, inputs, options, saved, needs_x))
+
+
+def _forward_on_reference(inputs: Inputs, options: Options) -> Outputs:
+    result = reference.sequence(run_of(inputs, options)._replace(trace=options.trace))
+    nothing = inputs.s0.new_empty(0)
+    output, s_n, *rest = (nothing if tensor is None else fresh(tensor) for tensor in result)
+    return Outputs(output, s_n, *rest, *[nothing] * 3)
+
+
+def _backward_on_reference(
+    grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, needs_x: bool
+) -> tuple[Tensor, ...]:
+    """All steps once more, as plain autograd takes them."""
+    with custom.differentiating():
+        leaves: list[Any] = [
+            _leaf(tensor, False) if tensor is not None else None for tensor in inputs[:N_DIFFERENTIABLE]
+        ]
+        found = _products(Inputs(*leaves, *inputs[N_DIFFERENTIABLE:]), options, grads, create_graph=False)
+    nothing = inputs.s0.new_empty(0)
+    wanted = [inputs.x if needs_x else None, *inputs[1:N_DIFFERENTIABLE]]
+    return tuple(
+        nothing if like is None else fresh(torch.zeros_like(like) if grad is None else grad)
+        for grad, like in zip(found, wanted, strict=True)
+    )
 
 
 def _distinct(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -183,9 +244,6 @@ def _distinct(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _options(args: tuple[Any, ...]) -> Options:
-    if max(args[0]) >= CUSTOM:
-        # below the dispatcher there is no autograd to differentiate them with
-        raise RuntimeError("operations written in Python run natively only in plain eager mode: use kernel='reference'")
     return Options(tuple(args[0]), *args[1:])
 
 
@@ -195,13 +253,37 @@ def _split(args: tuple[Any, ...]) -> tuple[tuple[Tensor | None, ...], Inputs, Op
     return args[:a], Inputs(*args[a:b]), _options(args[b:c]), Saved(*args[c : c + N_SAVED]), args[-1]
 
 
-_library.impl("forward", _forward, "CPU")
-_library.impl("backward", _backward, "CPU")
+def _count(inputs: tuple[Any, ...]) -> int:
+    """Multiplications and additions, from the shapes of the inputs: every row uses every weight once."""
+    given = Inputs(*inputs[:N_INPUTS])
+    used = sum(shape[0] * shape[1] for shape in (given.ih, given.hh, given.kk, given.op) if shape is not None)
+    return 2 * int(given.x[0]) * int(used)
+
+
+# the gradients by the states and by the weights take as much as the forward pass each
+register_flop_formula(torch.ops.mufuru.forward)(lambda *args, **_: _count(args))
+register_flop_formula(torch.ops.mufuru.backward)(lambda *args, **_: 2 * _count(args[N_GRADS:]))
+_library.impl("forward", _forward, "CompositeExplicitAutograd")
+_library.impl("backward", _backward, "CompositeExplicitAutograd")
+
+
+def _mapped(operator: Any) -> Any:
+    """How `vmap` runs the operator."""
+
+    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
+        return _one_by_one(operator, info.batch_size, in_dims, args)
+
+    return rule
+
+
+torch.library.register_vmap("mufuru::forward", _mapped(torch.ops.mufuru.forward), lib=_library)
+torch.library.register_vmap("mufuru::backward", _mapped(torch.ops.mufuru.backward), lib=_library)
 
 
 def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
     inputs, options = Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])
-    return _distinct(native.empty_outputs(native.Shape.of(inputs, options), inputs.s0, options))
+    shape = native.Shape.of(inputs, options)
+    return _distinct(native.empty_outputs(shape, inputs.s0, options, keep=not options.on_reference))
 
 
 def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
@@ -255,16 +337,22 @@ def _second_derivatives(
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves: list[Any] = [t if t is None or not t.is_floating_point() else _leaf(t, differentiable) for t in saved]
-        cotangents, inputs = leaves[:N_GRADS], Inputs(*leaves[N_GRADS:])
-        result = reference.sequence(run_of(inputs, options))
-        outputs = (result.output, result.s_n, result.k_n, result.p, result.v)
-        pairs = [(out, c) for out, c in zip(outputs, cotangents, strict=True) if out is not None and c is not None]
-        pairs = [(out, c) for out, c in pairs if out.shape == c.shape]
-        products = _gradients(pairs, list(inputs[:N_DIFFERENTIABLE]), create_graph=True)
+        products = _products(Inputs(*leaves[N_GRADS:]), options, leaves[:N_GRADS], create_graph=True)
         pairs = [(p, g) for p, g in zip(products, grads, strict=True) if p is not None and g is not None]
         pairs = [(p, g) for p, g in pairs if p.requires_grad and p.shape == g.shape]
         second = _gradients(pairs, leaves[: N_GRADS + N_DIFFERENTIABLE], create_graph=differentiable)
     return [*second, *[None] * (N_INPUTS - N_DIFFERENTIABLE)]
+
+
+def _products(
+    inputs: Inputs, options: Options, cotangents: Sequence[Tensor | None], create_graph: bool
+) -> list[Tensor | None]:
+    """The vector-Jacobian products by the inputs, by the reference kernel."""
+    result = reference.sequence(run_of(inputs, options))
+    outputs = (result.output, result.s_n, result.k_n, result.p, result.v)
+    pairs = [(out, c) for out, c in zip(outputs, cotangents, strict=True) if out is not None and c is not None]
+    pairs = [(out, c) for out, c in pairs if out.shape == c.shape]
+    return _gradients(pairs, list(inputs[:N_DIFFERENTIABLE]), create_graph)
 
 
 def _leaf(tensor: Tensor, differentiable: bool) -> Tensor:
@@ -291,7 +379,7 @@ def run_of(inputs: Inputs, options: Options) -> Run:
     controller = None if inputs.kk is None else inputs.kk.size(0)
     sizes = (inputs.x.size(1), inputs.s0.size(1))
     unit = Unit(
-        *sizes, custom.ops_of(options.codes), reset, activations[options.activation],
+        *sizes, tuple(map(with_code, options.codes)), reset, activations[options.activation],
         controller, activations[options.controller_activation], inputs.bias_ih is not None,
     )  # fmt: skip
     masks = Masks(inputs.state_mask, inputs.zoneout, inputs.allowed)

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mufuru.door import check_numbers
 from mufuru.kernels import library
 
 SIZES = [
@@ -28,16 +29,26 @@ POINTERS = [
     "d_x", "d_s0", "d_k0", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_kk", "d_op", "d_bias_op",
     "custom", "custom_ds", "custom_dv",
 ]  # fmt: skip
-MAX_OPS, CUSTOM = 32, 1000
+MAX_OPS = 32
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
 WORDS = len(_POSITION)
 """Of `struct Problem`: sizes and pointers, every field of 64 bits."""
 
 
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor as C reads it, number after number: the only way from outside into a `Problem`."""
+    tensor = check_numbers("a tensor", tensor).contiguous()
+    if not tensor.data_ptr() and tensor.numel():
+        raise RuntimeError(
+            f"a {type(tensor).__name__} has no memory that the native kernel could read: use kernel='reference'"
+        )
+    return tensor
+
+
 class Problem:
     """The arguments of one call: sizes, then tensors in the order of `POINTERS`, as many as are known.
 
-    Tensors must be contiguous; they are kept alive as long as this is.
+    Tensors must be `plain`; they are kept alive as long as this is.
     """
 
     def __init__(self, sizes: tuple[int, ...], tensors: Sequence[Tensor | None]) -> None:
@@ -52,10 +63,10 @@ class Problem:
         for position, tensor in enumerate(tensors, _POSITION[first]):
             self._words[position] = tensor.data_ptr()  # 0 without elements
 
-    def sample(self) -> int:
-        """A few of the weights' numbers and where they lie, mixed."""
-        sample: int = native().mufuru_sample(self.address)
-        return sample
+    def checksum(self) -> int:
+        """Of all weights and biases."""
+        checksum: int = native().mufuru_checksum(self.address)
+        return checksum
 
     def take_space(self, back: bool, dtype: torch.dtype) -> Tensor:
         """Memory for `space`."""
@@ -74,7 +85,7 @@ def native() -> ctypes.CDLL:
         raise RuntimeError("the native library belongs to another version of mufuru: remove it, and it is built anew")
     address, count = ctypes.c_void_p, ctypes.c_int64
     lib.mufuru_space.argtypes, lib.mufuru_space.restype = [address, ctypes.c_int], count
-    lib.mufuru_sample.argtypes, lib.mufuru_sample.restype = [address], ctypes.c_uint64
+    lib.mufuru_checksum.argtypes, lib.mufuru_checksum.restype = [address], ctypes.c_uint64
     lib.mufuru_pack.argtypes = lib.mufuru_forward.argtypes = lib.mufuru_backward.argtypes = [address]
     lib.mufuru_activate.argtypes = lib.mufuru_compose.argtypes = [address, count]
     lib.mufuru_predictions_space.argtypes, lib.mufuru_predictions_space.restype = [address], count

@@ -82,9 +82,9 @@ def _with_padding(rows: Tensor, total: int) -> Tensor:
 
 
 def _empty(run: Run, from_x: Tensor) -> Result:
-    """Sequences without a step: the initial state is the final one, and the output, though empty, has a gradient."""
-    output = from_x[:, : run.unit.hidden_size]
+    """Sequences without a step: the initial state is the final one, and all weights have a gradient, of zeros."""
+    nothing = torch.cat([weight.flatten()[:0] for weight in run.weights if weight is not None]).sum()
+    output = from_x[:, : run.unit.hidden_size] + nothing
     p = output.unsqueeze(1).expand(-1, len(run.unit.ops), -1)
-    return Result(
-        output, run.s0.clone(), None if run.k0 is None else run.k0.clone(), *((p, output) if run.trace else ())
-    )
+    k_n = None if run.k0 is None else run.k0 + nothing
+    return Result(output, run.s0 + nothing, k_n, *((p, output) if run.trace else ()))

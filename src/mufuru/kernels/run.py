@@ -6,12 +6,15 @@ step 1, and so on, longest sequence first, so that step t has the first `batch_s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from mufuru.unit import Unit, Weights
+
+Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor]]
+"""Where a kernel keeps weights in its own form from one call to the next, with what tells that they still hold."""
 
 
 class Masks(NamedTuple):
@@ -50,6 +53,8 @@ class Run(NamedTuple):
     masks: Masks = NO_MASKS
     trace: bool = False
     """Also return operation weights and features."""
+    packed: Packed | None = None
+    """The layer's own; `None` where nothing is to be kept."""
 
     def sizes(self) -> list[int]:
         """Sequences alive at each step."""

@@ -4,7 +4,7 @@
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 4;
+constexpr int64_t kAbi = 5;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;

@@ -1,0 +1,62 @@
+"""The door: what may come in as a tensor. Behind it there are numbers wherever a shape says so."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+ORDINARY = {Tensor, nn.Parameter}
+"""Types that are nothing but a tensor; of another, only torch's operators know what it is."""
+
+
+def check_numbers(name: str, tensor: Tensor) -> Tensor:
+    """The tensor, or the same numbers in memory of their own; refuse what is not dense, or whose memory was freed.
+
+    A tensor can be more than its memory: the negative of it, zeros without any, a storage that was given back.
+    """
+    if torch.compiler.is_compiling():
+        return tensor
+    if _keys(tensor) not in _ordinary_keys():
+        if not (tensor := _materialised(name, tensor)).is_cpu:
+            return tensor
+        if type(tensor) not in ORDINARY or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return tensor
+    needed = tensor.nbytes
+    if not tensor.is_contiguous() and needed:
+        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        needed = (last + 1) * tensor.itemsize
+    if needed and tensor.untyped_storage().nbytes() < needed + tensor.storage_offset() * tensor.itemsize:
+        raise RuntimeError(
+            f"{name} has the shape {list(tensor.shape)}, but its memory was freed or cut, as sharded training does "
+            "between two uses: restore it before the layer runs"
+        )
+    return tensor
+
+
+def _materialised(name: str, tensor: Tensor) -> Tensor:
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout)[6:]
+        raise TypeError(
+            f"{name} should be a dense tensor, got one that is {kind}: convert it first, for example with to_dense()"
+        )
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return tensor.resolve_neg()
+
+
+def _keys(tensor: Tensor) -> int:
+    """What torch's dispatcher goes by, as one number: whatever makes a tensor special shows in it."""
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
+    return keys
+
+
+@cache
+def _ordinary_keys() -> frozenset[int]:
+    """Those of dense tensors on the CPU, made outside and inside of inference mode."""
+    with torch.inference_mode(False):
+        outside = torch.empty(0, device="cpu")
+    with torch.inference_mode():
+        inside = torch.empty(0, device="cpu")
+    return frozenset({_keys(outside), _keys(inside)})

@@ -1,0 +1,144 @@
+"""Tensors that are more than a pointer: every kind gives the numbers of a plain copy, or is refused in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernels import needs_native
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mufuru import MuFuRU, MuFuRUCell
+from mufuru.door import check_numbers
+from mufuru.kernels import cross_entropy
+
+X = torch.arange(30.0).view(5, 2, 3).sin()
+
+
+def spread(x: Tensor) -> Tensor:
+    """Every second place of a larger tensor."""
+    return torch.stack((x, torch.full_like(x, torch.nan)), -1)[..., 0]
+
+
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "negative": lambda x: torch._neg_view(-x),
+    "imaginary part of a conjugate": lambda x: torch.complex(x, -x).conj().imag,
+    "zeros without memory": lambda x: torch._efficientzerotensor(x.shape),
+    "expanded": lambda x: x[..., :1].expand_as(x),
+    "spread": spread,
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "with an offset": lambda x: torch.cat((torch.full_like(x, torch.nan), x))[len(x) :],
+    "negative and spread": lambda x: torch._neg_view(spread(-x)),
+}
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """The same numbers in a plain tensor, by torch's own operators."""
+    return torch.zeros(tensor.shape) + tensor
+
+
+def outcome(layer: Any, x: Tensor, h: Tensor | None, gradient: Tensor, weights: dict[str, Tensor]) -> list[Tensor]:
+    leaves = [layer.weight_ih_l0, layer.bias_hh_l0]
+    output, state = functional_call(layer, weights, (x, h))
+    return [output, state, *torch.autograd.grad((output, state), leaves, (gradient, torch.ones_like(state)))]
+
+
+@pytest.mark.parametrize("kernel", ["reference", "native"])
+@pytest.mark.parametrize("place", ["input", "state", "gradient", "weight"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_numbers_are_those_of_a_plain_copy(kind: str, place: str, kernel: Any) -> None:
+    if kernel == "native" and needs_native.args[0]:
+        pytest.skip("needs the native library")
+    layer = MuFuRU(3, 4, num_layers=2, kernel=kernel)
+    given: dict[str, Tensor] = {
+        "input": X, "state": torch.randn(2, 2, 4), "gradient": torch.randn(5, 2, 4),
+        "weight": layer.weight_hh_l1.detach(),
+    }  # fmt: skip
+    special = KINDS[kind](given[place])
+    found = []
+    for tensor in (special, copied(special)):
+        at = given | {place: tensor}
+        found.append(outcome(layer, at["input"], at["state"], at["gradient"], {"weight_hh_l1": at["weight"]}))
+    for got, wanted in zip(*found, strict=True):
+        # only how the reference sums may differ with strides
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cell(kind: str) -> None:
+    cell = MuFuRUCell(3, 4)
+    special = KINDS[kind](X)
+    torch.testing.assert_close(cell(special[0]), cell(copied(special)[0]), rtol=0, atol=1e-6)
+
+
+@needs_native
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_softmax(kind: str) -> None:
+    """It has a kernel of its own, and the same door."""
+    hidden, weight, targets = KINDS[kind](X[:, 0]), torch.randn(7, 3), torch.tensor([0, 6, 3, 2, 1])
+    found = cross_entropy.losses(hidden, weight, torch.zeros(7), targets)
+    wanted = nn.functional.cross_entropy(copied(hidden) @ weight.T, targets, reduction="none")
+    torch.testing.assert_close(found.losses, wanted)
+
+
+def freed(tensor: Tensor) -> Tensor:
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def cut(tensor: Tensor) -> Tensor:
+    tensor.untyped_storage().resize_(8)
+    return tensor
+
+
+BROKEN: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "freed": (freed, "memory was freed or cut"),
+    "cut": (cut, "memory was freed or cut"),
+    "freed and spread": (lambda x: freed(spread(x)), "memory was freed or cut"),
+    "sparse": (Tensor.to_sparse, "dense tensor, got one that is sparse_coo"),
+    "mkldnn": (Tensor.to_mkldnn, "dense tensor, got one that is _mkldnn"),
+}
+
+
+@pytest.mark.parametrize("place", ["input", "hx", "weight_hh_l0", "bias_ih_l0"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel", ["reference", "native"])
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_cannot_be_read_is_refused_in_a_sentence(kind: str, kernel: Any, dtype: torch.dtype, place: str) -> None:
+    layer = MuFuRU(3, 4, kernel=kernel, dtype=dtype)
+    given = {"input": X.to(dtype, copy=True), "hx": torch.randn(1, 2, 4, dtype=dtype)}
+    given |= {name: parameter.detach().clone() for name, parameter in layer.named_parameters()}
+    make, sentence = BROKEN[kind]
+    given[place] = make(given[place])
+    x, h = given.pop("input"), given.pop("hx")
+    with pytest.raises((RuntimeError, TypeError), match=f"{place.removesuffix('_l0')}.*{sentence}"):
+        functional_call(layer, given, (x, h))
+
+
+@needs_native
+def test_a_parameter_that_was_freed_between_forward_and_backward() -> None:
+    layer = MuFuRU(3, 4)
+    output, _ = layer(X)
+    freed(layer.weight_hh_l0.data)
+    with pytest.raises(RuntimeError, match="memory was freed or cut"):
+        output.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore")  # both are prototypes, or about to leave torch
+def test_nested_and_quantized_tensors() -> None:
+    with pytest.raises(TypeError, match="dense tensor, got one that is nested"):
+        check_numbers("input", torch.nested.nested_tensor([torch.zeros(2, 3)], layout=torch.jagged))
+    with pytest.raises(TypeError, match="dense tensor, got one that is quantized"):
+        check_numbers("input", torch.quantize_per_tensor(X, 0.1, 0, torch.quint8))
+
+
+def test_what_inference_made_can_be_trained_with() -> None:
+    layer = MuFuRU(3, 4)
+    with torch.inference_mode():
+        x = X + 1
+    layer.weight_ih_l0.requires_grad_(False)
+    layer(x)[0].sum().backward()
+    assert layer.weight_hh_l0.grad is not None
