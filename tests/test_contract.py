@@ -96,6 +96,15 @@ def test_packed_comes_back_packed_alike(layer_type: Any) -> None:
         assert torch.equal(ours, given)
 
 
+def test_steps_without_a_sequence_change_nothing(layer_type: Any) -> None:
+    module, rows = make(layer_type, 2, True), torch.randn(5, N)
+    expected, end = module(PackedSequence(rows, torch.tensor([3, 2])))
+    packed, h_n = module(PackedSequence(rows, torch.tensor([3, 2, 0, 0])))
+    assert torch.equal(packed.data, expected.data)
+    assert packed.batch_sizes.tolist() == [3, 2, 0, 0]
+    assert torch.equal(h_n, end)
+
+
 def test_packed_does_not_care_for_batch_first(layer_type: Any) -> None:
     time_first, batch_first = make(layer_type), make(layer_type, batch_first=True)
     batch_first.load_state_dict(time_first.state_dict())

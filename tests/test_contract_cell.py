@@ -7,6 +7,7 @@ import io
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from torch.func import functional_call
 from mufuru import MuFuRU, MuFuRUCell
 
 BATCH, N, M = 4, 3, 5
-# one row and a batch take different matrix products: float32 rounding
+# one row and a batch, and other strides, take different matrix products: float32 rounding
 CLOSE: dict[str, Any] = {"rtol": 0.0, "atol": 1e-6}
 
 
@@ -36,8 +37,7 @@ def test_unbatched_equals_a_batch_of_one(cell_type: Any) -> None:
 def test_views(cell_type: Any) -> None:
     cell, h = cell_type(N, M), torch.randn(M, BATCH).t()
     for x in (torch.randn(N, BATCH).t(), torch.randn(1, N).expand(BATCH, -1), torch.randn(BATCH, 2 * N)[:, ::2]):
-        # torch's own products round differently for other strides on some processors
-        torch.testing.assert_close(cell(x, h), cell(x.contiguous(), h.contiguous()), rtol=0, atol=1e-6)
+        torch.testing.assert_close(cell(x, h), cell(x.contiguous(), h.contiguous()), **CLOSE)
 
 
 def test_gradients(cell_type: Any) -> None:
@@ -86,6 +86,34 @@ def test_factory_arguments_and_precisions(cell_type: Any) -> None:
     assert cell(torch.randn(BATCH, N).double()).dtype == torch.float64
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         assert cell.to(dtype)(torch.randn(BATCH, N).to(dtype)).dtype == dtype
+
+
+def test_device_and_dtype_by_place(cell_type: Any) -> None:
+    cell = cell_type(N, M, True, "cpu", torch.float64)
+    assert cell.weight_ih.dtype == cell.bias_hh.dtype == torch.float64
+    assert cell_type(N, M, True, "meta").weight_hh.device.type == "meta"
+
+
+def test_sizes_of_numpy_and_any_truth_as_bias(cell_type: Any) -> None:
+    cell = cell_type(np.int64(N), np.int64(M), 1)
+    assert cell(torch.randn(BATCH, N)).shape == (BATCH, M)
+    assert cell.bias_ih is not None
+    for bias in (0, None):
+        assert cell_type(N, M, bias).bias_ih is None
+
+
+@pytest.mark.parametrize(("inputs", "hidden"), [(N, 0), (0, M), (0, 0)], ids=["no state", "no input", "neither"])
+def test_sizes_of_zero(cell_type: Any, inputs: int, hidden: int) -> None:
+    cell = cell_type(inputs, hidden)
+    x, h = torch.randn(BATCH, inputs, requires_grad=True), torch.randn(BATCH, hidden, requires_grad=True)
+    assert cell(x[0]).shape == (hidden,)
+    new = cell(x, h)
+    assert new.shape == (BATCH, hidden)
+    new.square().sum().backward()
+    for tensor in (x, h, *cell.parameters()):
+        assert tensor.grad is not None
+        assert tensor.grad.shape == tensor.shape
+        assert tensor.grad.isfinite().all()
 
 
 def test_functional_call(cell_type: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from mufuru import MuFuRU
 
@@ -234,3 +234,20 @@ def test_the_final_state_of_no_steps_is_a_tensor_of_its_own(kernel: Any) -> None
         assert torch.equal(h_n, h0)
         h_n.zero_()
     assert h0.min() == 1
+
+
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+@pytest.mark.parametrize("sizes", [[3, 2, 0], [0], [0, 0]], ids=["at the end", "one", "two"])
+def test_steps_of_a_packed_sequence_without_a_row(sizes: list[int], kernel: Any) -> None:
+    layer, total = make(kernel=kernel), sum(sizes)
+    x = inputs(total, 1)[:, 0].requires_grad_()
+    packed = PackedSequence(x, torch.tensor(sizes))
+    output, h_n = layer(packed)
+    assert output.data.shape == (total, 2 * M)
+    assert h_n.shape == (4, sizes[0], M)
+    output.data.sum().backward()
+    assert x.grad is not None
+    assert x.grad.any() == bool(total)
+    trace = layer.trace(packed)
+    assert trace.states().shape == (len(sizes), sizes[0], M)
+    assert trace.lengths.tolist() == [2, 2, 1][: sizes[0]]

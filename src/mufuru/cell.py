@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ class MuFuRUCell(Recurrent):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         *,
         ops: Sequence[OpLike] = operations.PAPER,
         reset: Reset = "before",
@@ -53,12 +56,10 @@ class MuFuRUCell(Recurrent):
         reset_bias: float = 1.0,
         op_bias: OpBias = None,
         kernel: kernels.Choice = "auto",
-        device: Device = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            input_size, hidden_size, bias, ops, reset, activation, controller_size, controller_activation,
-            reset_bias, op_bias, kernel,
+            _size("input_size", input_size), _size("hidden_size", hidden_size), bool(bias), ops, reset, activation,
+            controller_size, controller_activation, reset_bias, op_bias, kernel,
         )  # fmt: skip
         self._add_unit(self.unit, "", device, dtype)
         if not bias:
@@ -73,17 +74,19 @@ class MuFuRUCell(Recurrent):
     def forward(self, input: Tensor, hx: State | None = None) -> State:
         if isinstance(input, Proxy):
             return self._recorded(input, hx)
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"input should be a tensor, one step of a batch of sequences, got {type(input).__name__}: "
+                "torch.as_tensor makes a tensor of numbers, MuFuRU takes whole sequences"
+            )
         input = check_numbers("input", input)
-        if input.dim() not in (1, 2):
-            raise ValueError(f"MuFuRUCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
+        h, k = self._pair(hx)
+        for name, tensor in (("input", input), ("hidden", h), ("controller", k)):
+            if tensor is not None and tensor.dim() not in (1, 2):
+                raise ValueError(f"MuFuRUCell: Expected {name} to be 1D or 2D, got {tensor.dim()}D instead")
         batched = input.dim() == 2
         x = input if batched else input.unsqueeze(0)
-        self._check_input(x)
-        h, k = (None if state is None else check_numbers("hx", state) for state in self._pair(hx))
-        s0 = self._state("hidden", h, x, self.hidden_size, batched)
-        k0 = None
-        if self.controller_size is not None:
-            k0 = self._state("controller", k, x, self.controller_size, batched)
+        s0, k0 = self._checked(x, h, k, batched)
         result, steps = self._execute(Run(self.unit, self._weights(0), x, s0, k0, packed=self._packed_weights(0)))
         if self._traces is not None and steps is not None:
             layout = Sequences(x, x.size(0), 1, batch_first=False, batched=batched)
@@ -93,15 +96,43 @@ class MuFuRUCell(Recurrent):
             return new_h
         return new_h, result.k_n if batched else result.k_n.squeeze(0)
 
+    def _checked(self, x: Tensor, h: Tensor | None, k: Tensor | None, batched: bool) -> tuple[Tensor, Tensor | None]:
+        """The states, of this module's sizes; sizes are checked before dtypes, as by `nn.GRUCell`."""
+        if x.size(1) != self.input_size:
+            raise RuntimeError(f"input has inconsistent input_size: got {x.size(1)} expected {self.input_size}")
+        s0 = self._state("hidden", h, x, self.hidden_size, batched)
+        k0 = None
+        if self.controller_size is not None:
+            k0 = self._state("controller", k, x, self.controller_size, batched)
+        self._check_dtype(x)
+        self._check_device(x)
+        for state in (h, k):
+            if state is not None:
+                self._check_state(state)
+        return s0, k0
+
     def _state(self, name: str, state: Tensor | None, x: Tensor, size: int, batched: bool) -> Tensor:
+        expected = (x.size(0), size)
         if state is None:
-            return x.new_zeros(x.size(0), size)
-        if state.dim() not in (1, 2):
-            raise ValueError(f"MuFuRUCell: Expected {name} to be 1D or 2D, got {state.dim()}D instead")
-        expected = (x.size(0), size) if batched else (size,)
-        if state.shape != expected:
+            return x.new_zeros(expected)
+        rows = state if batched else state.unsqueeze(0)
+        if rows.shape == expected:
+            return rows
+        wanted = f"hx should have the shape {list(expected if batched else expected[1:])}, got {list(state.shape)}"
+        if rows.size(0) != x.size(0):
             raise RuntimeError(
-                f"{name} state has inconsistent shape: got {list(state.shape)}, expected {list(expected)}"
+                f"Input batch size {x.size(0)} doesn't match {name}0 batch size {rows.size(0)}: {wanted}"
             )
-        self._check_state(state)
-        return state if batched else state.unsqueeze(0)
+        width = rows.size(min(1, rows.dim() - 1))
+        raise RuntimeError(f"{name}0 has inconsistent {name}_size: got {width}, expected {size}: {wanted}")
+
+
+def _size(name: str, value: int) -> int:
+    """A size as `nn.GRUCell` takes it: any whole number, NumPy's too, and 0."""
+    try:
+        size = int(operator.index(value))
+    except TypeError:
+        raise TypeError(f"{name} should be of type int, got: {type(value).__name__}") from None
+    if size < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {size}: {name} should be 0 or more")
+    return size

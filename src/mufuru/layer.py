@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +17,30 @@ from torch.nn.utils.rnn import PackedSequence
 
 from mufuru import bridge, kernels, sequences
 from mufuru import ops as operations
-from mufuru.door import check_numbers
 from mufuru.kernels import Run
 from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Lengths, Sequences
 from mufuru.trace import Steps, Trace, tracing
-from mufuru.unit import Activation, ControllerActivation, OpBias, Reset
+from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, check_size
+
+P = ParamSpec("P")
+
+
+def _without_proj_size(init: Callable[P, None]) -> Callable[P, None]:
+    """Refuse it as `nn.GRU` does; among the arguments it would be an option that nobody can use."""
+
+    @wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        if "proj_size" in kwargs:
+            raise ValueError(
+                "proj_size argument is only supported for LSTM, not RNN or GRU, nor MuFuRU: "
+                "for a smaller output put an nn.Linear after the layer"
+            )
+        init(*args, **kwargs)
+
+    return checked
 
 
 class MuFuRU(Recurrent):
@@ -65,6 +82,7 @@ class MuFuRU(Recurrent):
         (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
+    @_without_proj_size
     def __init__(
         self,
         input_size: int,
@@ -93,11 +111,13 @@ class MuFuRU(Recurrent):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        _check_arguments(input_size, hidden_size, num_layers, bias, batch_first, dropout)
+        if checkpoint_every is not None and checkpoint_every <= 0:
+            raise ValueError(f"checkpoint_every should be a positive number of steps or None, got {checkpoint_every}")
         super().__init__(
             input_size, hidden_size, bias, ops, reset, activation, controller_size, controller_activation,
             reset_bias, op_bias, kernel,
         )  # fmt: skip
-        _check_arguments(num_layers, batch_first, dropout, checkpoint_every)
         self.num_layers, self.batch_first, self.dropout = num_layers, batch_first, float(dropout)
         self.bidirectional, self.learn_initial_state = bool(bidirectional), bool(learn_initial_state)
         self.input_dropout, self.state_dropout, self.zoneout = input_dropout, state_dropout, zoneout
@@ -145,8 +165,10 @@ class MuFuRU(Recurrent):
         if isinstance(input, Proxy):
             return self._recorded(input, hx, lengths)
         batch = sequences.from_input(input, lengths, self.batch_first)
+        given = self._pair(hx)
+        _check_ranks(given, batch)
         self._check_input(batch.data)
-        s0, k0 = self._initial_state(hx, batch)
+        s0, k0 = self._initial_state(given, batch)
         x = batch.data
         s_n: list[Tensor] = []
         k_n: list[Tensor] = []
@@ -214,10 +236,25 @@ class MuFuRU(Recurrent):
         reverse, packed = suffix.endswith("_reverse"), self._packed_weights(index)
         return Run(unit, weights, x, s0, k0, batch_sizes, reverse=reverse, masks=masks, packed=packed)
 
-    def _initial_state(self, hx: State | None, batch: Sequences) -> tuple[Tensor, Tensor | None]:
-        s0, k0 = (None if state is None else check_numbers("hx", state) for state in self._pair(hx))
-        h = self._one_state(s0, "h_0", self.hidden_size, batch)
-        return h, None if self.controller_size is None else self._one_state(k0, "k_0", self.controller_size, batch)
+    def _check_input(self, x: Tensor) -> None:
+        self._check_dtype(x)
+        if x.dim() != 2:
+            raise RuntimeError(
+                f"input must have 2 dimensions, got {x.dim()}: the data of a PackedSequence are (total, input_size)"
+            )
+        if x.size(-1) != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.size(-1)}"
+            )
+        self._check_device(x)
+
+    def _initial_state(
+        self, given: tuple[Tensor | None, Tensor | None], batch: Sequences
+    ) -> tuple[Tensor, Tensor | None]:
+        h = self._one_state(given[0], "h_0", self.hidden_size, batch)
+        if self.controller_size is None:
+            return h, None
+        return h, self._one_state(given[1], "k_0", self.controller_size, batch)
 
     def _one_state(self, state: Tensor | None, name: str, size: int, batch: Sequences) -> Tensor:
         """(units, batch, size) in the order of the packed rows."""
@@ -227,10 +264,6 @@ class MuFuRU(Recurrent):
                 learned: Tensor = getattr(self, name)
                 return learned.unsqueeze(1).expand(expected)
             return batch.data.new_zeros(expected)
-        rank = 3 if batch.batched else 2
-        if state.dim() != rank:
-            kind = "batched 3-D" if batch.batched else "unbatched 2-D"
-            raise RuntimeError(f"For {kind} input, hx should also be {rank}-D but got {state.dim()}-D tensor")
         state = state if batch.batched else state.unsqueeze(1)
         if state.shape != expected:
             raise RuntimeError(f"Expected hidden size {expected}, got {list(state.shape)}")
@@ -247,19 +280,33 @@ class MuFuRU(Recurrent):
         return pair[0] if len(pair) == 1 else (pair[0], pair[1])
 
 
-def _check_arguments(num_layers: int, batch_first: bool, dropout: float, checkpoint_every: int | None) -> None:
-    if not isinstance(num_layers, numbers.Integral):
-        raise TypeError(f"num_layers should be of type int, got: {type(num_layers).__name__}")
-    if num_layers <= 0:
-        raise ValueError("num_layers must be greater than zero")
-    if not isinstance(batch_first, bool):
-        raise TypeError(f"batch_first should be of type bool, got: {type(batch_first).__name__}")
+def _check_ranks(given: Sequence[Tensor | None], batch: Sequences) -> None:
+    """Before any other check of the input, as `nn.GRU`; with a `PackedSequence` the shape alone is checked."""
+    if batch.packed is not None:
+        return
+    rank, kind = (3, "batched 3-D") if batch.batched else (2, "unbatched 2-D")
+    for state in given:
+        if state is not None and state.dim() != rank:
+            raise RuntimeError(f"For {kind} input, hx should also be {rank}-D but got {state.dim()}-D tensor")
+
+
+def _check_arguments(
+    input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, dropout: float
+) -> None:
+    """The arguments of `nn.GRU`, in its order."""
     check_probability("dropout", dropout)
-    if checkpoint_every is not None and checkpoint_every <= 0:
-        raise ValueError(f"checkpoint_every should be a positive number of steps or None, got {checkpoint_every}")
     if dropout > 0 and num_layers == 1:
         warnings.warn(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
             f"greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-            stacklevel=3,
+            stacklevel=4,
         )
+    for name, flag in (("bias", bias), ("batch_first", batch_first)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
+    check_size("input_size", input_size)
+    check_size("hidden_size", hidden_size)
+    if not isinstance(num_layers, numbers.Integral):
+        raise TypeError(f"num_layers should be of type int, got: {type(num_layers).__name__}")
+    if num_layers <= 0:
+        raise ValueError("num_layers must be greater than zero")

@@ -12,6 +12,7 @@ from torch.fx import Proxy
 
 from mufuru import kernels
 from mufuru import ops as operations
+from mufuru.door import check_numbers
 from mufuru.kernels.run import Masks, Packed, Result, Run, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
@@ -125,27 +126,29 @@ class Recurrent(Observable, PretrainedLayer):
         tracer: Any = proxy.tracer
         return tracer.create_proxy("call_module", tracer.path_of_module(self), (proxy, *args), {})
 
-    def _check_input(self, x: Tensor) -> None:
+    def _check_dtype(self, x: Tensor) -> None:
         weight = self._first_weight
         if x.dtype != weight.dtype and not autocasting(x):
             raise self.dtype_error(
-                f"input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
             )
-        if x.size(-1) != self.input_size:
-            raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.size(-1)}"
-            )
+
+    def _check_device(self, x: Tensor) -> None:
+        weight = self._first_weight
         if x.device != weight.device:
             raise RuntimeError(
-                f"input and parameters are not on the same device: input on {x.device}, parameters on {weight.device}. "
-                "Move one with .to(device)"
+                "Input and parameter tensors are not at the same device, found input tensor at "
+                f"{x.device} and parameter tensor at {weight.device}. Move one with .to(device)"
             )
 
     def _check_state(self, state: Tensor) -> None:
         weight = self._first_weight
         if state.device != weight.device:
-            raise RuntimeError(f"hx and parameters are not on the same device: {state.device} and {weight.device}")
+            raise RuntimeError(
+                "Input and hidden tensors are not at the same device, found input tensor at "
+                f"{weight.device} and hidden tensor at {state.device}. Move hx with .to(device)"
+            )
         if state.dtype != weight.dtype and not autocasting(state):
             raise RuntimeError(f"hx dtype ({state.dtype}) does not match weight dtype ({weight.dtype})")
 
@@ -161,10 +164,14 @@ class Recurrent(Observable, PretrainedLayer):
         if self.controller_size is None:
             if not isinstance(hx, Tensor):
                 raise TypeError(f"hx should be a tensor (pairs are for controller_size=...), got {type(hx).__name__}")
-            return hx, None
+            return check_numbers("hx", hx), None
         if not isinstance(hx, tuple | list) or len(hx) != 2:
             raise TypeError(f"with a recurrent controller hx is a pair (h, k), got {type(hx).__name__}")
-        return hx[0], hx[1]
+        h, k = hx
+        if not (isinstance(h, Tensor) and isinstance(k, Tensor)):
+            kinds = f"({type(h).__name__}, {type(k).__name__})"
+            raise TypeError(f"with a recurrent controller hx is a pair (h, k) of tensors, got {kinds}")
+        return check_numbers("hx", h), check_numbers("hx", k)
 
     def _execute(self, run: Run, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
         """Run on the live kernel, with interventions. Autocast computes in the parameters' own precision and, as

@@ -104,6 +104,11 @@ def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bo
         if lengths is not None:
             raise ValueError("lengths= is for a padded batch: a PackedSequence carries its own lengths")
         return _from_packed(input, batch_first)
+    if not isinstance(input, Tensor):
+        raise TypeError(
+            f"input should be a tensor or a PackedSequence, got {type(input).__name__}: torch.as_tensor makes a tensor "
+            "of numbers, torch.nn.utils.rnn.pack_sequence packs a list of tensors"
+        )
     input = check_numbers("input", input)
     if input.dim() not in (2, 3):
         raise ValueError(f"MuFuRU: Expected input to be 2D or 3D, got {input.dim()}D instead")
@@ -129,16 +134,33 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     if torch.compiler.is_compiling():
         raise RuntimeError("a PackedSequence cannot be compiled or exported: give a padded batch with lengths= instead")
     data, batch_sizes, order, _ = input
+    sizes = _checked_sizes(data, batch_sizes, order)
     data = check_numbers("the data of a PackedSequence", data)
-    sizes = batch_sizes.tolist()
-    if sum(sizes) != len(data) or any(size <= 0 for size in sizes) or sorted(sizes, reverse=True) != sizes:
+    alive = batch_sizes if sizes[-1] else batch_sizes[batch_sizes > 0]
+    return Sequences(data, sizes[0], len(sizes), batch_first, True, alive, order, input)
+
+
+def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> list[int]:
+    """`batch_sizes`: a PackedSequence can be made of anything, and a kernel must not read beside it."""
+    if not isinstance(data, Tensor):
+        raise TypeError(f"the data of a PackedSequence should be a tensor, got {type(data).__name__}")
+    made = "make it with pack_padded_sequence or pack_sequence"
+    if batch_sizes.dtype != torch.int64 or batch_sizes.dim() != 1 or not len(batch_sizes):
+        kind = f"{batch_sizes.dtype} of shape {list(batch_sizes.shape)}"
+        raise RuntimeError(f"batch_sizes should be one int64 for each of 1 or more steps, got {kind}: {made}")
+    sizes: list[int] = batch_sizes.tolist()
+    rows = data.size(0) if data.dim() else 0
+    if sum(sizes) != rows or sizes[-1] < 0 or sorted(sizes, reverse=True) != sizes:
+        found = str(sizes) if len(sizes) < 20 else f"{len(sizes)} that sum to {sum(sizes)}"
         raise RuntimeError(
-            f"a PackedSequence of {len(data)} rows should have positive batch_sizes that never grow and sum to that, "
-            f"got {sizes if len(sizes) < 20 else f'{len(sizes)} that sum to {sum(sizes)}'}: "
-            "make it with pack_padded_sequence or pack_sequence"
+            f"a PackedSequence of {rows} rows should have batch_sizes that never grow and sum to that, "
+            f"got {found}: {made}"
         )
-    batch = sizes[0] if sizes else 0
-    return Sequences(data, batch, len(batch_sizes), batch_first, True, batch_sizes, order, input)
+    if order is not None and order.shape != (sizes[0],):
+        raise RuntimeError(
+            f"a PackedSequence of {sizes[0]} sequences should have as many sorted_indices, got {list(order.shape)}"
+        )
+    return sizes
 
 
 def _present(batch_sizes: Tensor, steps: int, batch: int) -> Tensor:

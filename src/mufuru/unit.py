@@ -60,10 +60,8 @@ class Unit:
     """Those that the native kernel does not have."""
 
     def __post_init__(self) -> None:
-        for name in ("input_size", "hidden_size", "controller_size"):
-            _check_size(name, getattr(self, name), optional=name == "controller_size")
-        if not isinstance(self.bias, bool):
-            raise TypeError(f"bias should be of type bool, got: {type(self.bias).__name__}")
+        if self.controller_size is not None:
+            check_size("controller_size", self.controller_size)
         if self.reset not in ("before", "after", None):
             raise ValueError(f"reset should be 'before', 'after' or None (no reset gate), got {self.reset!r}")
         if self.activation not in ("tanh", "sigmoid"):
@@ -115,7 +113,7 @@ class Unit:
 
     def initialise(self, weights: Weights, reset_bias: float, op_bias: Sequence[float]) -> None:
         """Uniform as `nn.GRU`; the biases of reset gate and operations start at exactly the given values."""
-        bound = 1.0 / math.sqrt(self.hidden_size)
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
         for weight in weights:
             if weight is not None:
                 nn.init.uniform_(weight, -bound, bound)
@@ -150,9 +148,7 @@ def op_biases(op_bias: OpBias, ops: Sequence[Op], bias: bool) -> tuple[float, ..
     return tuple(float(value) for value in op_bias)
 
 
-def _check_size(name: str, value: int | None, optional: bool) -> None:
-    if value is None and optional:
-        return
+def check_size(name: str, value: int) -> None:
     # a size that a compiler left open is a SymInt
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
         raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")

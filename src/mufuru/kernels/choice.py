@@ -114,6 +114,8 @@ def obstacle(run: Run) -> str:
         return f"it runs on the CPU, the tensors are on {run.x.device}"
     if run.x.dtype not in (torch.float32, torch.float64):
         return f"it computes in float32 and float64, got {run.x.dtype}"
+    if not run.unit.hidden_size:
+        return "it needs at least one unit"
     if len(run.unit.ops) > MAX_OPS:
         return f"it takes up to {MAX_OPS} operations, got {len(run.unit.ops)}"
     if forward_ad._current_level >= 0:
