@@ -82,7 +82,7 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 
 
 def in_library(name: str) -> bool:
-    return not inside(name, ("mufuru.experiments",))
+    return not inside(name, ("mufuru.experiments", "mufuru.__main__"))
 
 
 def test_modules_are_found() -> None:
@@ -134,6 +134,11 @@ def test_the_library_imports_torch_and_the_standard_library_only() -> None:
         if in_library(name):
             found = imported(at_import_time(tree), set())
             assert {module.split(".")[0] for module in found} <= allowed, name
+
+
+def test_the_command_starts_with_the_standard_library_only() -> None:
+    start = ast.parse((ROOT.parent / "mufuru_command.py").read_text(encoding="utf-8"))
+    assert imported(at_import_time(start), set()) <= sys.stdlib_module_names | {"collections.abc"}
 
 
 def test_the_library_never_imports_the_experiments() -> None:

@@ -64,7 +64,7 @@ def _command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An empty folder to work in, and the command `mufuru`, whether the package is installed or not."""
     command = tmp_path / "bin" / "mufuru"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error -m mufuru.experiments "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error -m mufuru_command "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONPATH", str(Path(mufuru.__file__).parents[1]), prepend=os.pathsep)

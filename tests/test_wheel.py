@@ -131,7 +131,11 @@ def test_wheel_without_a_compiler_is_pure_and_says_so(tmp_path: Path, settings: 
     assert re.fullmatch(r"mufuru-[^-]+-py3-none-any\.whl", wheel.name)
     assert [name for name in names_in(wheel) if name.endswith(".so")] == []
     assert "warning: the package is built without its native kernel" in printed
-    assert (install(wheel, tmp_path / "site") / "mufuru" / "kernels" / "csrc").is_dir()
+    site = install(wheel, tmp_path / "site")
+    assert (site / "mufuru" / "kernels" / "csrc").is_dir()
+    # -S: without the packages of this environment, torch among them
+    said = run(sys.executable, "-S", str(site / "bin" / "mufuru"), "--version", cwd=tmp_path, PYTHONPATH=str(site))
+    assert said == f"mufuru {wheel.name.split('-')[1]}\n"
 
 
 def test_editable_install_has_no_library_that_could_grow_old(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def assert_refused(said: Said, code: int, *words: str) -> None:
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     """Run in a process of its own, which can be killed."""
-    line = [sys.executable, "-m", "mufuru.experiments", *map(str, arguments)]
+    line = [sys.executable, "-m", "mufuru_command", *map(str, arguments)]
     variables = {**os.environ, "PYTHONPATH": SOURCE}
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 

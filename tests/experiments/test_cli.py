@@ -13,7 +13,8 @@ import pytest
 from commands import SOURCE, assert_refused, command
 
 import mufuru
-from mufuru.experiments.cli import dispatch, doctor, usage
+import mufuru_command
+from mufuru.experiments.cli import doctor, usage
 from mufuru.experiments.cli.usage import UsageError
 from mufuru.experiments.engine import Interrupted
 from mufuru.kernels import library
@@ -95,8 +96,8 @@ def test_alone_a_command_with_subjects_shows_its_help(
 
 
 def test_every_command_is_there_and_has_an_example() -> None:
-    for name in dispatch.COMMANDS:
-        assert f"\n  mufuru {name}" in dispatch.HELP
+    for name in mufuru_command.COMMANDS:
+        assert f"\n  mufuru {name}" in mufuru_command.HELP
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +208,7 @@ def test_ctrl_c_while_modules_are_read() -> None:
 
 @pytest.mark.parametrize(("streams", "said"), [(">&-", ""), (">&- 2>&-", ""), ("", "caf?\n")])
 def test_streams_that_are_closed_or_plain(streams: str, said: str) -> None:
-    code = "import sys; from mufuru.experiments.cli import dispatch, doctor, main; "
+    code = "import sys; from mufuru.experiments.cli import doctor, main; "
     code += "doctor.run = lambda _: print('caf\\xe9') or 0; sys.exit(main(['doctor']))"
     variables = {**os.environ, "PYTHONPATH": SOURCE, "PYTHONIOENCODING": "ascii"}
     line = f'{sys.executable} -c "{code}" {streams}'
@@ -216,7 +217,7 @@ def test_streams_that_are_closed_or_plain(streams: str, said: str) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
-    line = f"{sys.executable} -m mufuru.experiments doctor | head -1"
+    line = f"{sys.executable} -m mufuru_command doctor | head -1"
     variables = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(line, shell=True, capture_output=True, text=True, env=variables, check=False)
     assert (done.stdout, done.stderr) == ("versions\n", "")

@@ -133,7 +133,7 @@ def test_the_batch_size_makes_no_difference(
 
 def test_an_answer_comes_before_the_next_question(away: Path) -> None:
     """With batches of one, as at the end of `tail -f`."""
-    line = [sys.executable, "-m", "mufuru.experiments", "predict", str(away / "texts"), "--batch-size", "1"]
+    line = [sys.executable, "-m", "mufuru_command", "predict", str(away / "texts"), "--batch-size", "1"]
     variables = {**os.environ, "PYTHONPATH": SOURCE}
     with subprocess.Popen(line, stdin=PIPE, stdout=PIPE, text=True, env=variables) as process:
         assert process.stdin is not None

@@ -13,7 +13,7 @@ from commands import assert_refused, command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.cli import dispatch
+from mufuru.experiments.cli import doctor
 from mufuru.experiments.data import text
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.errors import DataError
@@ -264,5 +264,5 @@ def test_a_corpus_of_other_things() -> None:
 def test_the_command_line_says_it_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(dispatch, "_run_command", lambda _: len(text.load([tmp_path / "none.txt"]).train))
-    assert_refused(command(capsys, "train"), 1, "none.txt: there is no such file")
+    monkeypatch.setattr(doctor, "run", lambda _: len(text.load([tmp_path / "none.txt"]).train))
+    assert_refused(command(capsys, "doctor"), 1, "none.txt: there is no such file")

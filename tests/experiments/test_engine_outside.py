@@ -121,7 +121,8 @@ def test_paths_of_the_machine_stay_out(monkeypatch: pytest.MonkeyPatch, tmp_path
     argv = ["/usr/bin/mufuru", "train", "logic", f"{tmp_path}/runs/x", "--output=/home/me/y", "~/z", "--cell", "gru"]
     expected = ["mufuru", "train", "logic", "runs/x", "--output=y", "z", "--cell", "gru"]
     assert environment.command(argv) == expected
-    assert environment.command(["mufuru/experiments/__main__.py", "doctor"]) == ["mufuru", "doctor"]
+    for module in ("mufuru/__main__.py", "mufuru_command.py"):
+        assert environment.command([module, "doctor"]) == ["mufuru", "doctor"]
 
 
 def test_outside_of_a_checkout_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import tyro
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.engine import RunError, load_model, read_config
 from mufuru.experiments.record import RunFolder
+from mufuru_command import ending_at_once
 
 if TYPE_CHECKING:
     from mufuru.experiments.explorer import ExploredRun
@@ -52,8 +53,9 @@ def run(arguments: list[str]) -> int:
         raise UsageError(f"--port should be from 1 to 65535, got {chosen.port}. See mufuru explore --help")
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise RunError(f"{' and '.join(missing)} not installed: pip install 'mufuru[experiments,explore]'")
-    # not before it is known that they can be imported
-    from mufuru.experiments.explorer import server, shipped
+    with ending_at_once():
+        # not before it is known that they can be imported
+        from mufuru.experiments.explorer import server, shipped
 
     use_threads(chosen.threads, "mufuru explore")
     runs = load(chosen.runs or shipped.folders())

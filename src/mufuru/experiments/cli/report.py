@@ -10,6 +10,7 @@ import tyro
 
 from mufuru.experiments.cli.usage import UsageError, parse
 from mufuru.experiments.record import Record, RecordError, RunFolder, read_records, read_run
+from mufuru_command import ending_at_once
 
 EXAMPLES = """\
   mufuru report runs/first
@@ -34,8 +35,9 @@ def run(arguments: list[str]) -> int:
     if chosen.output.is_dir():
         raise UsageError(f"-o {chosen.output} is a folder: name a file, such as {chosen.output / 'report.html'}")
     records = [record for path in chosen.runs for record in read(path)]
-    # matplotlib is slow to import: not before the records are known to be good
-    from mufuru.experiments.report import html
+    with ending_at_once():
+        # matplotlib is slow to import: not before the records are known to be good
+        from mufuru.experiments.report import html
 
     html.write(records, chosen.output)
     runs = "1 run" if len(records) == 1 else f"{len(records)} runs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from mufuru.experiments.engine import fit, progress_for, read_config
 from mufuru.experiments.record import RecordError, RunFolder, read_object
 from mufuru.experiments.settings import SettingError, choose
 from mufuru.experiments.tasks import KINDS, Kind
+from mufuru_command import ending_at_once
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ def run(arguments: list[str]) -> int:
     options, config = parse_run(name, rest)
     before = 1 if options.resume is None else threads_of(options.resume)
     use_threads(before if options.threads is None else options.threads, f"mufuru train {name}")
+    with ending_at_once():
+        # torch imports its compiler with the first optimiser: sooner, while there is nothing to lose
+        importlib.import_module("torch._dynamo")
     folder = options.resume or options.output or default_folder(name, config)
     result = fit(
         name,

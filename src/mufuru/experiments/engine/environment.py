@@ -76,8 +76,8 @@ def kernel() -> dict[str, Any]:
 def command(arguments: list[str]) -> list[str]:
     """The command line, with paths relative to the current folder; of those outside of it the last name only."""
     program = Path(arguments[0]).name if arguments else ""
-    # python -m mufuru.experiments is the same command
-    program = "mufuru" if program == "__main__.py" else program
+    # python -m mufuru is the same command
+    program = "mufuru" if program in ("__main__.py", "mufuru_command.py") else program
     return [program, *(_without_path(argument) for argument in arguments[1:])]
 
 

@@ -13,6 +13,7 @@ from mufuru.experiments.reproduce.grid import Grid
 from mufuru.experiments.reproduce.lm import LMGrid
 from mufuru.experiments.reproduce.logic import LogicGrid
 from mufuru.experiments.reproduce.sentiment import SentimentGrid
+from mufuru_command import ending_at_once
 
 __all__ = [
     "EXPERIMENTS",
@@ -84,8 +85,9 @@ def reproduce(
 
 
 def _build(name: str, records: list[Record], output: Path) -> list[Path]:
-    # matplotlib is slow to import, and not needed to train
-    from mufuru.experiments.report import lm, logic, sentiment
+    with ending_at_once():
+        # matplotlib is slow to import, and not needed to train
+        from mufuru.experiments.report import lm, logic, sentiment
 
     reports = {report.name: report for report in (lm.REPORT, logic.REPORT, sentiment.REPORT)}
     return reports[name].build(records, output)

@@ -1,0 +1,238 @@
+"""The command `mufuru` as it starts: Ctrl-C, `--help`, `--version`, and what the system refuses.
+
+It stands beside the package, because `import mufuru` imports torch. It imports next to nothing itself: until `main` is
+called, Python answers Ctrl-C with a traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+COMMANDS = {
+    "train": "train a model, or go on with a run that was stopped",
+    "evaluate": "metrics of a trained model",
+    "predict": "labels of sequences, from a trained classifier",
+    "generate": "text from a trained language model",
+    "score": "how well a trained language model predicts a text",
+    "explore": "a local page that looks inside trained models",
+    "export": "a trained model as files for others: safetensors, int8, ONNX, torch.export",
+    "prune": "a trained model without the operations that it hardly uses",
+    "report": "finished runs as one HTML page",
+    "reproduce": "an experiment of the paper: all runs, tables and figures",
+    "doctor": "what is installed, which kernel is live and why",
+}
+"""Each is a module of `mufuru.experiments.cli` whose `run(arguments)` returns the exit code."""
+
+HELP = f"""\
+usage: mufuru COMMAND [OPTIONS]
+
+MuFuRU, the Multi-Function Recurrent Unit: train it, look inside, rerun the paper.
+
+commands:
+{chr(10).join(f"  {name:<10} {text}" for name, text in COMMANDS.items())}
+
+options:
+  -h, --help  show this text; after a command, that command's
+  --version   show the version
+
+examples:
+  mufuru doctor
+  mufuru train logic --preset short --output runs/first
+  mufuru evaluate runs/first
+  mufuru train lm --preset short --text book.txt --output runs/book
+  mufuru generate runs/book --prompt "once upon"
+  mufuru score runs/book other.txt
+  mufuru train classify --data reviews.csv --output runs/reviews
+  mufuru predict runs/reviews new.txt
+  mufuru explore runs/first
+  mufuru prune runs/reviews --threshold 0.01
+  mufuru export runs/reviews --to onnx
+  mufuru report runs/first -o report.html
+  mufuru reproduce logic --short
+"""
+
+NEEDED = ("cattrs", "matplotlib", "numpy", "rich", "safetensors", "tyro")
+
+
+def main() -> int:
+    """Be the process of the command: before and after the work, Ctrl-C ends it without a word."""
+    end_at_once()
+    try:
+        return run(sys.argv[1:])
+    finally:
+        end_at_once()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code: 0, 1 for a failure, 2 for a typing mistake, 128 + n after signal n."""
+    _prepare_streams()
+    try:
+        command = find(arguments)
+        with hearing_ctrl_c():
+            code = command()
+            # what cannot be written shows here, not when Python ends
+            sys.stdout.flush()
+        return code
+    except ModuleNotFoundError as error:
+        return explain_missing(error)
+    except KeyboardInterrupt:
+        return say("stopped", 128 + signal.SIGINT)
+    except Unwritten as error:
+        return explain_unwritten(error)
+    except OSError as error:
+        return say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error, 1)
+
+
+def find(arguments: Sequence[str]) -> Callable[[], int]:
+    """What to do. Torch is imported only if there is a command to run."""
+    command, *rest = arguments or ("--help",)
+    if command in ("-h", "--help", "help"):
+        return partial(write, HELP)
+    if command in ("-V", "--version"):
+        return partial(write, f"mufuru {version()}\n")
+    if command not in COMMANDS:
+        return partial(say, unknown(command), 2)
+    from mufuru.experiments.cli.dispatch import load
+
+    return load(command, rest)
+
+
+def version() -> str:
+    """The package's version, read from its source and not imported."""
+    with open(os.path.join(os.path.dirname(__file__), "mufuru", "__init__.py"), encoding="utf-8") as source:
+        return str(re.findall(r'^__version__ = "(.+)"$', source.read(), re.MULTILINE)[0])
+
+
+def unknown(command: str) -> str:
+    import difflib
+
+    kind = "option" if command.startswith("-") else "command"
+    close = difflib.get_close_matches(command, list(COMMANDS), n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"unknown {kind} {command}.{hint} See mufuru --help"
+
+
+def write(text: str) -> int:
+    print(text, end="")
+    return 0
+
+
+def say(message: object, code: int) -> int:
+    print(f"mufuru: {message}", file=sys.stderr)
+    return code
+
+
+def explain_missing(error: ModuleNotFoundError) -> int:
+    """Say how to install what the experiments need; any other missing module is a bug and shows as one."""
+    name = (error.name or "").split(".")[0]
+    if name not in NEEDED:
+        raise error
+    return say(f"{name} is not installed: pip install 'mufuru[experiments]'", 1)
+
+
+def explain_unwritten(error: Unwritten) -> int:
+    """Say why there is no answer. A reader that went away has enough: nothing is said, as after SIGPIPE."""
+    # what waits to be written goes nowhere, so that Python does not complain about it at its end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        return 128 + 13
+    return say(f"cannot write to the standard output: {error.strerror}", 1)
+
+
+def end_at_once() -> None:
+    """Let Ctrl-C end the process as it stands: an exception could be lost in an import, or leave half of one behind.
+
+    Where Ctrl-C is ignored, as in the background of a script, it stays so.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Within this context, for slow imports, Ctrl-C ends the process as it stands."""
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    end_at_once()
+    try:
+        yield
+    finally:
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def hearing_ctrl_c() -> Iterator[None]:
+    """Within this context Ctrl-C raises KeyboardInterrupt, if `end_at_once` came before."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        end_at_once()
+
+
+class Unwritten(OSError):
+    """The standard output cannot be written to."""
+
+
+class Output:
+    """A stream whose refusals can be told from those of files."""
+
+    def __init__(self, stream: io.TextIOBase) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self.stream.write(text)
+        except OSError as error:
+            self.refuse(error)
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except OSError as error:
+            self.refuse(error)
+
+    def refuse(self, error: OSError) -> None:
+        raise Unwritten(error.errno, error.strerror) from None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stream, name)
+
+
+class Messages(Output):
+    """A stream that says what it can: a full disk, a reader or a terminal that is gone must not end a training."""
+
+    def refuse(self, error: OSError) -> None:
+        pass
+
+
+def _prepare_streams() -> None:
+    """A stream that was closed swallows what is said, and one that cannot write a letter writes a question mark."""
+    for name, kind in (("stdout", Output), ("stderr", Messages)):
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = open(os.devnull, "w")  # noqa: SIM115
+        elif getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+        setattr(sys, name, stream if isinstance(stream, kind) else kind(stream))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
