@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -152,6 +153,7 @@ def raising(error: BaseException) -> Any:
     [
         (UsageError("so"), 2, "mufuru: so\n"),
         (Interrupted("stopped; go on"), 130, "mufuru: stopped; go on\n"),
+        (Interrupted("stopped; go on", signal.SIGTERM), 143, "mufuru: stopped; go on\n"),
         (KeyboardInterrupt(), 130, "mufuru: stopped\n"),
         (PermissionError(13, "Permission denied", "a/file"), 1, "mufuru: a/file: Permission denied\n"),
         (OSError("odd"), 1, "mufuru: odd\n"),

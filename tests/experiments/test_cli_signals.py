@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import SOURCE, TINY, Said
+from commands import SOURCE, TINY, Said, command, wait_until
 from folders import assert_same_run
 
 import mufuru
+from mufuru.experiments.engine.workers import Worker
+from mufuru.experiments.record import RunFolder
 
 SETTINGS = ("logic", *TINY, "--epochs", "12", "--hidden-size", "4")
 START = "import sys; from mufuru_command import main; "
@@ -61,6 +64,10 @@ def python(*arguments: str, **streams: Any) -> Said:
     return Said(done.returncode, done.stdout or "", done.stderr or "")
 
 
+def ignoring(number: int) -> Callable[[], Any]:
+    return lambda: signal.signal(number, signal.SIG_IGN)
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_without_torch(option: str) -> None:
     check = "print({name.partition('.')[0] for name in sys.modules} & {'mufuru', 'numpy', 'torch'})"
@@ -95,6 +102,25 @@ def test_ctrl_c_when_all_is_done() -> None:
     assert said == (-signal.SIGINT, f"mufuru {mufuru.__version__}\n", "")
 
 
+@pytest.mark.parametrize("module", ["torch", "sympy"])
+def test_ctrl_c_that_is_ignored_stays_so(run: Path, tmp_path: Path, module: str) -> None:
+    """A script's background job."""
+    line = (str(int(signal.SIGINT)), module, "train", *SETTINGS, "--quiet", "--output", str(tmp_path / "run"))
+    code = f"{AT_IMPORT}{START}sys.exit(main())"
+    assert python("-c", code, *line, preexec_fn=ignoring(signal.SIGINT)) == (0, "", "")
+    assert_same_run(tmp_path / "run", run)
+
+
+def test_a_worker_does_not_hear_ctrl_c_while_it_imports() -> None:
+    """In a terminal it goes to all processes; what it means is told by the one that started them."""
+    worker = Worker(60.0)
+    try:
+        os.kill(worker.process.pid or 0, signal.SIGINT)
+        assert worker.connection.recv().what == "ready"
+    finally:
+        worker.end(kill=True)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_progress_that_cannot_be_written_stops_nothing(run: Path, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
@@ -110,6 +136,24 @@ def test_progress_that_nobody_reads_stops_nothing(run: Path, tmp_path: Path) -> 
     assert train(tmp_path / "run", "--seed", "0", stderr=writer).code == 0
     os.close(writer)
     assert_same_run(tmp_path / "run", run)
+
+
+@pytest.mark.parametrize("hears", [True, False], ids=["plain", "nohup"])
+def test_a_terminal_that_is_closed(run: Path, tmp_path: Path, hears: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """It sends SIGHUP and cannot be written to any more: all is saved, or with nohup the run goes on to its end."""
+    outer, inner = pty.openpty()
+    folder = tmp_path / "run"
+    line = [sys.executable, "-m", "mufuru_command", "train", *SETTINGS, "--output", str(folder)]
+    variables = {**os.environ, "PYTHONPATH": SOURCE}
+    before = None if hears else ignoring(signal.SIGHUP)
+    process = subprocess.Popen(line, stderr=inner, stdout=subprocess.DEVNULL, env=variables, preexec_fn=before)
+    os.close(inner)
+    wait_until(RunFolder(folder).best.exists)
+    os.close(outer)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait() == (129 if hears else 0)
+    assert command(capsys, "train", "--resume", folder, "--quiet").code == 0
+    assert_same_run(folder, run)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -59,13 +59,16 @@ def test_killed_and_gone_on_with(run: Path, tmp_path: Path, line: int, capsys: p
     assert_same_run(folder, run)
 
 
-def test_stopped_with_ctrl_c_and_gone_on_with(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_stopped_and_gone_on_with(
+    run: Path, tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "a stopped run"
-    process = start("train", *SETTINGS, "--output", folder, "--checkpoint-seconds", "0")
+    process = start("train", *SETTINGS, "--output", folder)
     wait_until(RunFolder(folder).best.exists, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = finish(process)
-    assert said.code == 130
+    assert (said.code, said.out) == (128 + number, "")
     assert f"go on with `mufuru train --resume '{folder}'`" in said.err.splitlines()[-1]
     assert_refused(command(capsys, "report", folder), 1, "not finished", "--resume")
     assert command(capsys, "train", "logic", "--resume", folder, "--quiet").code == 0

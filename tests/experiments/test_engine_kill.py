@@ -133,7 +133,7 @@ def test_gone_on_from_the_checkpoint_before_the_last(start: Any, undisturbed: Pa
     assert_same_run(folder, undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_asked_to_stop(start: Any, undisturbed: Path, tmp_path: Path, number: int) -> None:
     """Ctrl-C: all is saved at once, and the message tells how to go on."""
     folder = tmp_path / "a run"
@@ -203,7 +203,41 @@ def test_stopped_between_training_and_testing(
     assert_same_run(tmp_path / "run", undisturbed)
 
 
-def test_a_second_signal_acts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_sent_twice_does_not_hurry(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A shell and the system both send SIGHUP when a terminal is closed, a service manager SIGTERM to all processes."""
+
+    def twice() -> None:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    toy.intrude(monkeypatch, 4, twice)
+    with pytest.raises(Interrupted, match="stopped after update 4") as stopped:
+        fit("toy", CONFIG, tmp_path / "run", checkpoint_seconds=NEVER)
+    assert stopped.value.number == number
+    assert signal.getsignal(number) == before
+    monkeypatch.undo()
+    fit("toy", CONFIG, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_so(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    toy.intrude(monkeypatch, 4, lambda: os.kill(os.getpid(), number))
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        fit("toy", CONFIG, tmp_path / "run")
+    finally:
+        signal.signal(number, before)
+    assert_same_run(tmp_path / "run", undisturbed)
+
+
+def test_a_second_ctrl_c_acts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections import Counter
@@ -107,11 +108,31 @@ def alive(process: int) -> bool:
     return False
 
 
+FIGURES = ("reproduce", "logic", "--part", "figures", "--cells", "mufuru", "--sizes", "1", "--jobs", "1", "--output")
+STOPPED = "mufuru: stopped; all runs are saved. The same command goes on where they are\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    """Twice, the workers too, as a system that shuts down does."""
+    process = start(*FIGURES, tmp_path)
+    wait_until(lambda: bool(list(tmp_path.rglob("metrics.jsonl"))), process)
+    workers = children(process.pid)
+    for receiver in (process.pid, *workers, process.pid):
+        os.kill(receiver, number)
+    said = finish(process)
+    assert said.code == 128 + number
+    assert said.err.endswith(STOPPED)
+    assert "Traceback" not in said.err
+    wait_until(lambda: not any(alive(worker) for worker in workers))
+    assert RunFolder(next(tmp_path.rglob("metrics.jsonl")).parent).last.exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
 def test_killed_children_end_too_and_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     """kill -9 of the command, then the same command again, then Ctrl-C."""
-    line = ("reproduce", "logic", "--part", "figures", "--cells", "mufuru", "--sizes", "1", "--output", tmp_path)
-    process = start(*line, "--jobs", "1")
+    process = start(*FIGURES, tmp_path)
     wait_until(lambda: bool(list(tmp_path.rglob("metrics.jsonl"))), process)
     workers = children(process.pid)
     process.kill()
@@ -120,12 +141,12 @@ def test_killed_children_end_too_and_ctrl_c_ends_cleanly(tmp_path: Path) -> None
     files = RunFolder(next(tmp_path.rglob("metrics.jsonl")).parent)
     assert files.last.exists(), "a worker whose parent is gone saves its run"
     lines = len(read_lines(files.metrics))
-    process = start(*line, "--jobs", "1")
+    process = start(*FIGURES, tmp_path)
     wait_until(lambda: len(read_lines(files.metrics)) > lines, process)
     process.send_signal(signal.SIGINT)
     said = finish(process)
     assert said.code == 130
-    assert said.err.endswith("mufuru: stopped; all runs are saved. The same command goes on where they are\n")
+    assert said.err.endswith(STOPPED)
     assert "Traceback" not in said.err
     assert not files.finished
     assert not any(alive(worker) for worker in workers)

@@ -33,7 +33,7 @@ def run(command: Any, arguments: list[str]) -> int:
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Interrupted as error:
-        return say(error, 130)
+        return say(error, 128 + error.number)
     except UsageError as error:
         return say(error, 2)
     except (DataError, SettingError, RunError, RecordError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,11 @@ class RunError(RuntimeError):
 
 
 class Interrupted(RunError):
-    """The user stopped the run; all is saved, and the message says how to go on."""
+    """A signal stopped the run; all is saved, and the message says how to go on."""
+
+    def __init__(self, message: str, number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 def resume_command(folder: Path) -> str:

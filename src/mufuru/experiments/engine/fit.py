@@ -261,7 +261,7 @@ class Fit:
 
     def interrupt(self) -> None:
         done = f"stopped after update {self.status.update} of {self.total}, everything is saved"
-        raise Interrupted(f"{done}: go on with {resume_command(self.store.files.path)}")
+        raise Interrupted(f"{done}: go on with {resume_command(self.store.files.path)}", self.stop.number)
 
     def check_finite(self, name: str, value: float, update: int) -> None:
         """Stop at NaN or infinity; the checkpoint from before is left as it is."""

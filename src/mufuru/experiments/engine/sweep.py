@@ -10,6 +10,7 @@ from multiprocessing.connection import wait
 
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.engine.overall import Overall
+from mufuru.experiments.engine.stopping import Stop
 from mufuru.experiments.engine.store import open_store
 from mufuru.experiments.engine.workers import GRACE, Job, Worker
 from mufuru.experiments.record import RunFolder, config_document
@@ -81,21 +82,27 @@ class Pool:
         self.busy: dict[Worker, Job | None] = {}
 
     def run(self, count: int) -> None:
-        """Work until nothing is left; Ctrl-C lets every run save itself first."""
+        """Work until nothing is left; a signal that asks to stop lets every run save itself first."""
         try:
-            for _ in range(count):
-                self.hire()
-            while self.busy:
-                ready = wait([worker.connection for worker in self.busy], timeout=1.0)
-                for worker in [worker for worker in self.busy if worker.connection in ready]:
-                    self.hear(worker)
-                self.overall.refresh()
-        except KeyboardInterrupt:
-            self.stop()
-            raise Interrupted("stopped; all runs are saved. The same command goes on where they are") from None
+            with Stop() as stop:
+                for _ in range(count):
+                    self.hire()
+                while self.busy and not stop.requested:
+                    self.listen()
+                if stop.requested:
+                    self.stop()
+                    message = "stopped; all runs are saved. The same command goes on where they are"
+                    raise Interrupted(message, stop.number)
         finally:
             for worker in self.busy:
                 worker.end(kill=True)
+
+    def listen(self) -> None:
+        """Take the messages that are there, or those that come within a moment; a signal does not cut it short."""
+        ready = wait([worker.connection for worker in self.busy], timeout=0.2)
+        for worker in [worker for worker in self.busy if worker.connection in ready]:
+            self.hear(worker)
+        self.overall.refresh()
 
     def hire(self) -> None:
         self.busy[Worker(self.checkpoint_seconds)] = None

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -58,7 +58,7 @@ class Worker:
         context = get_context("spawn")
         self.connection, other_end = context.Pipe()
         self.process = context.Process(target=serve, args=(other_end, checkpoint_seconds), daemon=True)
-        with one_thread_each():
+        with one_thread_each(), ctrl_c_blocked():
             self.process.start()
         other_end.close()
 
@@ -99,11 +99,28 @@ def one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextmanager
+def ctrl_c_blocked() -> Iterator[None]:
+    """A process that starts here does not hear Ctrl-C while it imports, until `serve` says what it means."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # it would unblock the signal when it starts
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def serve(connection: Connection, checkpoint_seconds: float) -> None:
     """A worker's life: take a job, do it, tell; until there is no one to tell."""
     # Ctrl-C in a terminal goes to every process there: it is the parent's to decide what it means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setsid"):
         os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     # the parent has said it once for all
