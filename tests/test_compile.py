@@ -35,6 +35,10 @@ def own(s: Tensor, v: Tensor) -> Tensor:
     return s * torch.sin(v)
 
 
+def other(s: Tensor, v: Tensor) -> Tensor:
+    return torch.sigmoid(s) - v
+
+
 def rowwise(s: Tensor, v: Tensor) -> Tensor:
     """Not element-wise: the native kernel does not take it."""
     return s - v.mean(-1, keepdim=True)
@@ -43,8 +47,8 @@ def rowwise(s: Tensor, v: Tensor) -> Tensor:
 OPERATIONS: dict[str, Any] = {
     "native": {},
     "reference": {"kernel": "reference"},
-    "own": {"ops": ("keep", "replace", own)},
-    "own, reference": {"ops": ("keep", "replace", own), "kernel": "reference"},
+    "own": {"ops": ("keep", own, "replace", other)},
+    "own, reference": {"ops": ("keep", own, "replace", other), "kernel": "reference"},
     "own, by rows": {"ops": ("keep", "replace", rowwise)},
 }
 STACKS = {
@@ -69,7 +73,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "half precision": {"dtype": torch.bfloat16, "num_layers": 2},
     "double precision": {"dtype": torch.float64, "num_layers": 2},
 }
-ALWAYS = {"native, 2 both ways", "reference, 2 both ways", "own, 2 one way", "noise"}
+ALWAYS = {"native, 2 both ways", "reference, 2 one way"}
 
 
 def some(cases: Any, always: Any) -> Any:
@@ -81,10 +85,10 @@ def _fresh_compiler() -> None:
     torch.compiler.reset()
 
 
-def compiled(module: Any, **options: Any) -> tuple[Any, Any]:
-    """The module in one graph, made by inductor, and what counts the graphs."""
-    counter = CompileCounterWithBackend("inductor")
-    return torch.compile(module, fullgraph=True, backend=counter, **options), counter
+def compiled(module: Any, backend: str = "inductor") -> tuple[Any, Any]:
+    """The module in one graph, and what counts the graphs. Where only the graph matters, `aot_eager` is quick."""
+    counter = CompileCounterWithBackend(backend)
+    return torch.compile(module, fullgraph=True, backend=counter), counter
 
 
 def inputs(layer: MuFuRU, steps: int, batch: int) -> Tensor:
@@ -128,8 +132,8 @@ def cut(layer: MuFuRU, steps: int, batch: int) -> tuple[Tensor, Tensor]:
     return x, lengths
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("options", some(OPERATIONS, {"native"}))
+@pytest.mark.parametrize("bidirectional", some([True, False], [True]))
+@pytest.mark.parametrize("options", some(OPERATIONS, {"own"}))
 def test_lengths(options: str, bidirectional: bool) -> None:
     layer = MuFuRU(3, 4, 2, bidirectional=bidirectional, controller_size=2, **OPERATIONS[options])
     module, counter = compiled(layer)
@@ -206,21 +210,24 @@ def scaled(factor: Tensor) -> Any:
     return lambda s, v: v * factor
 
 
+# dynamo looks at the .grad of all it meets, and torch warns of that
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_an_operation_with_parameters_breaks_the_graph() -> None:
     """Its gradient could not be right inside: the layer runs outside, and says so where that is forbidden."""
     factor = torch.tensor(0.7, requires_grad=True)
     layer, x = MuFuRU(3, 4, 2, ops=("keep", scaled(factor))), torch.randn(5, 2, 3)
     wanted = torch.autograd.grad(layer(x)[0].sum(), [factor, *layer.parameters()])
-    found = torch.autograd.grad(torch.compile(layer)(x)[0].sum(), [factor, *layer.parameters()])
+    found = torch.autograd.grad(torch.compile(layer, backend="aot_eager")(x)[0].sum(), [factor, *layer.parameters()])
     assert_same(list(found), list(wanted))
     torch.compiler.reset()
     with pytest.raises(Exception, match="parameters of its own or draws random numbers"):
         torch.compile(layer, fullgraph=True)(x)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_an_operation_that_draws_breaks_the_graph() -> None:
     layer, x = MuFuRU(3, 4, ops=("keep", lambda s, v: nn.functional.dropout(v))), torch.randn(5, 2, 3)
-    assert_same(outcome(torch.compile(layer), layer, x.requires_grad_()), outcome(layer, layer, x))
+    assert_same(outcome(torch.compile(layer, backend="aot_eager"), layer, x.requires_grad_()), outcome(layer, layer, x))
 
 
 def test_a_graph_outlives_its_layer() -> None:
@@ -248,13 +255,13 @@ def test_transforms_inside_the_graph(options: str) -> None:
 
 
 def test_lengths_out_of_range() -> None:
-    module, _ = compiled(MuFuRU(3, 4))
+    module, _ = compiled(MuFuRU(3, 4), "aot_eager")
     with pytest.raises(RuntimeError, match="between 0 and the padded length"):
         module(torch.randn(5, 2, 3), lengths=torch.tensor([6, 1]))
 
 
 def test_packed_sequences_are_refused_in_words() -> None:
-    module, _ = compiled(MuFuRU(3, 4))
+    module, _ = compiled(MuFuRU(3, 4), "aot_eager")
     with pytest.raises(Exception, match="give a padded batch with lengths="):
         module(pack_sequence([torch.randn(3, 3), torch.randn(2, 3)]))
 
@@ -265,7 +272,7 @@ def test_without_the_native_library(ops: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(library, "_found", nothing)
     monkeypatch.setattr(library, "_warned", True)
     layer = MuFuRU(3, 4, ops=ops, bidirectional=True)
-    module, counter = compiled(layer)
+    module, counter = compiled(layer, "aot_eager")
     for steps, batch in SIZES:
         x = inputs(layer, steps, batch)
         # float32 sums of a few dozen steps in another order
@@ -277,7 +284,7 @@ def test_graph_does_not_grow_with_time() -> None:
     sizes = []
     for steps in (10, 1000):
         torch.compiler.reset()
-        module, counter = compiled(MuFuRU(3, 4, 2))
+        module, counter = compiled(MuFuRU(3, 4, 2), "aot_eager")
         output, _ = module(torch.randn(steps, 2, 3))
         output.sum().backward()
         sizes.append(counter.op_count)
@@ -286,7 +293,7 @@ def test_graph_does_not_grow_with_time() -> None:
 
 def test_gru_breaks_the_graph() -> None:
     """What the page on production says of `nn.GRU`: if this fails, torch has learnt it, and the page is out of date."""
-    module, _ = compiled(nn.GRU(3, 4))
+    module, _ = compiled(nn.GRU(3, 4), "aot_eager")
     with pytest.raises(Exception, match=r"allow_rnn|GRU"):
         module(torch.randn(5, 2, 3))
 

@@ -188,8 +188,10 @@ class MuFuRU(Recurrent):
                 k_n += [] if result.k_n is None else [result.k_n]
                 traced += [] if steps is None else [steps]
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
-        if len(outputs) == 1 and x.requires_grad:
-            x = x.clone()  # the user may change the output in place, and the backward pass needs it as it was
+        if len(outputs) == 1 and (x.requires_grad or torch._C._get_tracing_state()):
+            # the user may change the output in place, and the backward pass needs it as it was. torch.jit.trace runs a
+            # second time without gradients and compares
+            x = x.clone()
         if self._traces is not None:
             self._traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
         return batch.like_input(x), self._final_state(s_n, k_n, batch)

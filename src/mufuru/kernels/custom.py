@@ -114,11 +114,11 @@ def local_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
 def forward(problem: Problem, inputs: Inputs, options: Options, out: Outputs) -> None:
     """Each step in three: gates in the library, values in Python, the new state in the library."""
     ops = _callables(options.codes)
-    values = out.output.new_empty(len(ops), *out.output.shape)
-    problem.point("custom", values)
     s, k0, batch_sizes = inputs.s0.clone(), inputs.k0, inputs.batch_sizes
     sizes = [len(s)] * (len(out.output) // max(len(s), 1)) if batch_sizes is None else batch_sizes.tolist()
     starts = [0, *accumulate(sizes)]
+    values = out.output.new_empty(len(ops), starts[-1], out.output.size(1))  # no padding: the library has none
+    problem.point("custom", values)
     for t in reversed(range(len(sizes))) if options.reverse else range(len(sizes)):
         rows, alive = slice(starts[t], starts[t] + sizes[t]), sizes[t]
         native().mufuru_activate(problem.address, t)

@@ -95,18 +95,17 @@ def packed_order(batch_sizes: Tensor, batch: int) -> Tensor:
 
 
 def previous_states(states: Tensor, initial: Tensor, batch_sizes: Tensor | None, reverse: bool) -> Tensor:
-    """(total, size): the state that every step started from, packed as the states after every step."""
+    """(total, size): the state that every step started from, packed as the states after every step, without padding."""
     if not states.size(0):
         return states
     if batch_sizes is None:
         batch = initial.size(0)
         return torch.cat([states[batch:], initial]) if reverse else torch.cat([initial, states[:-batch]])
-    return torch.cat([states, initial]).index_select(
-        0, _rows_before(batch_sizes, initial.size(0), reverse).to(states.device)
-    )
+    rows = _rows_before(batch_sizes, reverse).to(states.device)
+    return torch.cat([states[: len(rows)], initial]).index_select(0, rows)
 
 
-def _rows_before(batch_sizes: Tensor, batch: int, reverse: bool) -> Tensor:
+def _rows_before(batch_sizes: Tensor, reverse: bool) -> Tensor:
     """For every packed row, the row of the same sequence one step before; the initial states follow the last row."""
     ends = batch_sizes.cumsum(0)
     starts, total = ends - batch_sizes, int(ends[-1])
