@@ -5,10 +5,12 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 SETUP := pyproject.toml constraints.txt $(wildcard setup.py)
 # a type checker takes a module's parameter for "Tensor | Module": tests may use it as what it is
 IN_TESTS := $(addprefix --disable-error-code=,arg-type index operator union-attr)
+CASES ?= 5000
+SEED ?= 1
 CSRC := src/mufuru/kernels/csrc
 SANITIZE := $(CXX) -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra
 
-.PHONY: help demo test slow format sanitize docs clean
+.PHONY: help demo test slow fuzz format sanitize docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -25,6 +27,9 @@ test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
 
 slow: .venv/dev  ## the tests that train models
 	$(BIN)/python -m pytest -m slow
+
+fuzz: .venv/dev  ## random programs on the native kernel and on the reference; others: make fuzz CASES=20000 SEED=7
+	$(BIN)/python tests/fuzz.py --cases $(CASES) --seed $(SEED)
 
 format: .venv/dev  ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
