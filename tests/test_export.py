@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_saved_and_loaded() -> None:
     file.seek(0)
     x = torch.randn(6, 4, 3)
     assert_agree(torch.export.load(file).module()(x), layer(x))
+
+
+def test_decompositions_leave_the_operator() -> None:
+    """Only the exporter to ONNX takes it apart."""
+    program = torch.export.export(MuFuRU(3, 4), (torch.randn(5, 2, 3),))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)  # torch warns of itself
+        program = program.run_decompositions()
+    assert torch.ops.mufuru.forward.default in {node.target for node in program.graph.nodes}
 
 
 def test_mistakes_are_told() -> None:

@@ -1,20 +1,24 @@
-"""ONNX files in onnxruntime: every kind of unit, at sizes never seen, and with neither torch nor mufuru."""
+"""ONNX files in onnxruntime: every kind of unit, at sizes never seen, and with neither torch nor mufuru.
+
+Three roads lead there: `torch.onnx.export` of a model, of a program that `torch.export` made, and `mufuru.export.onnx`.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from mufuru import MuFuRU, MuFuRUCell, export, intervene, ops
+from mufuru import MuFuRU, MuFuRUCell, export, intervene, ops, tracing
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -47,6 +51,10 @@ UNITS: dict[str, dict[str, Any]] = {
 
 GRUS = ("gru", "gru, after")
 
+TALK = pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")
+"""torch's exporter copies its own trees, and warns itself of it."""
+SOME = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+
 
 class Beside(nn.Module):
     """All units on the same input: one export tests them all."""
@@ -78,31 +86,150 @@ def kinds(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
+def plain(model: nn.Module, path: Path, args: Any, kwargs: Any = None, shapes: Any = None, **options: Any) -> None:
+    """The call that a user's script has."""
+    torch.onnx.export(
+        model, args, path, kwargs=kwargs, dynamo=True, verbose=False, dynamic_shapes=shapes, **options
+    )  # fmt: skip
+
+
+def as_program(model: nn.Module, path: Path, args: Any, kwargs: Any = None, shapes: Any = None) -> None:
+    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    torch.onnx.export(program, (), path, dynamo=True, verbose=False)
+
+
+def ours(model: nn.Module, path: Path, args: Any, kwargs: Any = None, shapes: Any = None) -> None:
+    export.onnx(model, path, args, kwargs, dynamic_shapes=shapes)
+
+
+@TALK
 @pytest.mark.parametrize(
-    ("names", "lengths"),
+    ("road", "names", "lengths"),
     [
         (
+            plain,
             ("controller", "controller, relu", "own operations", "noise and a learned state", "one operation", *GRUS),
             False,
         ),
-        (("paper", "all built in", "no reset, no bias", "controller, no bias", *GRUS), True),
+        (plain, ("paper", "all built in", "no reset, no bias", "controller, no bias", *GRUS), True),
+        (as_program, ("paper", "controller", "noise and a learned state", "gru"), True),
     ],
-    ids=["padded", "lengths"],
+    ids=["padded", "lengths", "program"],
 )
-def test_unseen_sizes(names: tuple[str, ...], lengths: bool, tmp_path: Path) -> None:
-    model, path = Beside(names), tmp_path / "beside.onnx"
+def test_unseen_sizes(road: Callable[..., None], names: tuple[str, ...], lengths: bool, tmp_path: Path) -> None:
+    model, path = Beside(names).eval(), tmp_path / "beside.onnx"
     some = {"lengths": torch.tensor([5, 0, 2])} if lengths else {}
-    export.onnx(model, path, (torch.randn(5, 3, 3),), some)
-    for unit in model.units:
-        assert unit.training  # exporting leaves a model as it was
-    model.eval()
+    shapes = {"x": SOME} | ({"lengths": {0: Dim.DYNAMIC}} if lengths else {})
+    road(model, path, (torch.randn(5, 3, 3),), some, shapes)
     for steps, batch in UNSEEN:
         some = {"lengths": torch.randint(0, steps + 1, (batch,))} if lengths else {}
         assert_agree(path, model, torch.randn(steps, batch, 3), **some)
     loops = {name: unit.num_layers * unit.num_directions for name, unit in zip(names, model.units, strict=True)}
-    found, grus = kinds(path), sum(loops[name] for name in GRUS)
+    found, grus = kinds(path), sum(loops[name] for name in GRUS if name in loops)
     assert (found["GRU"], found["Scan"]) == (grus, sum(loops.values()) - grus)
     assert {opset.domain for opset in onnx.load(path).opset_import} == {""}
+
+
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.cell = MuFuRU(3, 6, bidirectional=True), MuFuRUCell(5, 3)
+        self.gru = MuFuRU(12, 5, ops=("keep", "replace"), kernel="reference")
+
+    def forward(self, x: Tensor) -> Any:
+        output, h_n = self.gru(self.both(x)[0])
+        return output, self.cell(h_n[0])
+
+
+def nodes(path: Path) -> Counter[str]:
+    """Those in the bodies of loops too."""
+    found, graphs = Counter[str](), [onnx.load(path).graph]
+    while graphs:
+        for node in graphs.pop().node:
+            found[node.op_type] += 1
+            graphs += [attribute.g for attribute in node.attribute if attribute.name == "body"]
+    return found
+
+
+@TALK
+def test_all_roads_give_the_same_graph(tmp_path: Path) -> None:
+    model, x = Mixed().eval(), torch.randn(5, 3, 3)
+    found = []
+    for road in (ours, plain):
+        path = tmp_path / f"{road.__name__}.onnx"
+        road(model, path, (x,), None, {"x": SOME})
+        assert_agree(path, model, torch.randn(7, 2, 3))
+        found.append(nodes(path))
+    assert found[0] == found[1]
+    assert (found[0]["Scan"], found[0]["GRU"]) == (3, 1)
+    model.gru.kernel = "auto"  # the reference kernel is no operator
+    as_program(model, path, (x,), None, {"x": SOME})
+    assert nodes(path) == found[0]
+
+
+@TALK
+@torch.no_grad()
+def test_program_with_an_own_operation(tmp_path: Path) -> None:
+    """torch's exporter does not prepare a loop of free length that has gradients: the page on production says so."""
+    layer, path = MuFuRU(3, 4, ops=("keep", softer, "replace")).eval(), tmp_path / "layer.onnx"
+    as_program(layer, path, (torch.randn(5, 3, 3),), None, (SOME,))
+    assert_agree(path, layer, torch.randn(7, 2, 3))
+
+
+@TALK
+@pytest.mark.parametrize(
+    ("layer_type", "options"),
+    [
+        # torch warns of its own loop
+        pytest.param(nn.GRU, {}, marks=pytest.mark.filterwarnings("ignore")),
+        (nn.GRUCell, {}),
+        (MuFuRUCell, {}),
+        (MuFuRU, {}),
+        (MuFuRU, {"optimize": False, "external_data": False}),
+    ],
+)
+def test_the_plain_call(layer_type: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """A free batch, though the example has a batch of one."""
+    layer, path = layer_type(3, 4).eval(), tmp_path / "layer.onnx"
+    steps, names = ([5], ["output", "h_n"]) if layer_type in (nn.GRU, MuFuRU) else ([], ["h"])
+    shapes = ({len(steps): Dim.DYNAMIC},)
+    plain(layer, path, (torch.randn(*steps, 1, 3),), None, shapes, input_names=["x"], output_names=names, **options)
+    session = runtime.InferenceSession(str(path))
+    assert [info.name for info in (*session.get_inputs(), *session.get_outputs())] == ["x", *names]
+    assert_agree(path, layer, torch.randn(*steps, 6, 3))
+    assert (tmp_path / "layer.onnx.data").exists() == options.get("external_data", True)
+
+
+@TALK
+@pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
+def test_training_mode_without_noise(tmp_path: Path) -> None:
+    layer, path = MuFuRU(3, 4), tmp_path / "layer.onnx"
+    plain(layer, path, (torch.randn(5, 3, 3),), None, (SOME,))
+    assert_agree(path, layer, torch.randn(7, 2, 3))
+
+
+def test_the_model_stays_as_it_was(tmp_path: Path) -> None:
+    """`mufuru.export.onnx` writes a model in evaluation mode; nothing here has noise then."""
+    layer, path = MuFuRU(3, 4, op_dropout=0.5), tmp_path / "layer.onnx"
+    export.onnx(layer, path)
+    assert layer.training
+    assert_agree(path, layer.eval(), torch.randn(7, 2, 3))
+
+
+@TALK
+def test_traces_are_refused(tmp_path: Path) -> None:
+    layer, x = MuFuRU(3, 4).eval(), torch.randn(5, 3, 3)
+    with tracing(layer), pytest.raises(torch.onnx.OnnxExporterError, match=r"export outside of tracing\(\)"):
+        plain(layer, tmp_path / "layer.onnx", (x,))
+    with tracing(layer), pytest.raises(NotImplementedError, match=r"export outside of tracing\(\)"):
+        export.onnx(layer, tmp_path / "layer.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_the_exporter_without_dynamo_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match=r"leave dynamo=False out, or use mufuru\.export\.onnx"):
+        torch.onnx.export(MuFuRU(3, 4).eval(), (torch.randn(5, 3, 3),), tmp_path / "layer.onnx", dynamo=False)
 
 
 def test_bare_layer_needs_no_example_and_names_its_sizes(tmp_path: Path) -> None:
@@ -181,20 +308,35 @@ def asks_for_a_number(s: Tensor, v: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
-    [(unknown_to_onnx, "nothing for the call .*bessel_j0"), (asks_for_a_number, "data-dependent")],
+    ("function", "error", "reason"),
+    [
+        (unknown_to_onnx, NotImplementedError, "ONNX has nothing for the call .*bessel_j0"),
+        (asks_for_a_number, RuntimeError, "data-dependent"),
+    ],
 )
-def test_operations_that_cannot_be_exported(function: Any, reason: str, tmp_path: Path) -> None:
+def test_operations_that_cannot_be_exported(function: Any, error: Any, reason: str, tmp_path: Path) -> None:
     layer = MuFuRU(3, 4, ops=("keep", function))
-    with pytest.raises(NotImplementedError, match=f"operation '{function.__name__}' cannot be exported.*{reason}"):
+    with pytest.raises(error, match=reason):
         export.onnx(layer, tmp_path / "layer.onnx")
     assert not list(tmp_path.iterdir())
 
 
-def test_interventions_are_refused(tmp_path: Path) -> None:
-    layer = MuFuRU(3, 4)
-    with intervene(layer, forbid="max"), pytest.raises(NotImplementedError, match="export outside of"):
-        export.onnx(layer, tmp_path / "layer.onnx")
+def test_interventions_are_part_of_the_file(tmp_path: Path) -> None:
+    layer, path, x = MuFuRU(3, 4, ops=("keep", "replace")), tmp_path / "layer.onnx", torch.randn(7, 2, 3)
+    with intervene(layer, forbid="keep"):
+        export.onnx(layer, path)
+        assert_agree(path, layer, x)
+    assert (run(path, x)[0] - layer(x)[0]).abs().max() > 0.01
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    layer, path = MuFuRU(3, 4, dtype=torch.float16), tmp_path / "layer.onnx"
+    export.onnx(layer, path)
+    x = torch.randn(7, 2, 3, dtype=torch.float16)
+    with torch.no_grad():
+        wanted = pytree.tree_leaves(layer(x))
+    # both compute in single precision: the last rounding may differ by one unit of half precision
+    torch.testing.assert_close(run(path, x), wanted, rtol=0, atol=2**-11)
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

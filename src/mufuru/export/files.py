@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
+from torch.export import ExportedProgram
 
-from mufuru.export import programs, scans
-from mufuru.export.nodes import Exporter
-from mufuru.export.translate import translate
+from mufuru.export import programs
+from mufuru.kernels import onnx as kernel
 from mufuru.kernels.choice import use_sequence
 from mufuru.layer import MuFuRU
+
+MISSING = re.compile(r"No ONNX function found for .*?op='([\w.]+)'")
+"""How torch's exporter says that ONNX lacks a call."""
+TALKERS = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
+"""Loggers that warn of what does not concern the user: torchvision's operators, constants that stay unfolded."""
 
 
 def onnx(
@@ -33,18 +43,51 @@ def onnx(
     as it is in evaluation mode. Needs `pip install mufuru[onnx]`.
     """
     _check_packages()
-    exporter = Exporter()
-    with use_sequence(exporter.sequence):
+    with use_sequence(kernel.sequence):
         program = programs.trace(model, args, kwargs, dynamic_shapes)
     if isinstance(model, MuFuRU):
         output_names = output_names or (
             ["output", "h_n"] if model.controller_size is None else ["output", "h_n", "k_n"]
         )
-    proto = translate(program, input_names=input_names, output_names=output_names)
+    proto = _translate(program, input_names=input_names, output_names=output_names)
     if isinstance(model, MuFuRU):
         _name_sizes(proto.graph, ("batch", "time") if model.batch_first else ("time", "batch"))
-    scans.expand(proto, exporter.ops)
     _write(proto, Path(path))
+
+
+def _translate(program: ExportedProgram, **options: Any) -> Any:
+    """The program as an `onnx.ModelProto`."""
+    try:
+        with _quiet():
+            exported: Any = torch.onnx.export(program, dynamo=True, verbose=False, **options)
+    except torch.onnx.OnnxExporterError as error:
+        if found := MISSING.search(str(error)):
+            raise NotImplementedError(
+                f"ONNX has nothing for the call {found[1]}: replace it in the model, or in an operation of its layers"
+            ) from error
+        raise
+    model = exported.model_proto
+    for value in [*model.graph.input, *model.graph.output]:
+        for size in value.type.tensor_type.shape.dim:
+            # torch names a size that turned out fixed by its digits
+            if size.dim_param.isdecimal():
+                size.dim_value = int(size.dim_param)
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    levels = {name: logging.getLogger(name).level for name in TALKERS}
+    try:
+        for name in TALKERS:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            # torch copies its own trees, and warns itself of it
+            warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def _name_sizes(graph: Any, names: tuple[str, str]) -> None:

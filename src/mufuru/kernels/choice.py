@@ -13,7 +13,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable, without it
 from torch.autograd import forward_ad
 
 from mufuru.door import ORDINARY
-from mufuru.kernels import custom, library, operators, reference, scan
+from mufuru.kernels import custom, library, onnx, operators, reference, scan
 from mufuru.kernels.problem import MAX_OPS
 from mufuru.kernels.run import Result, Run
 from mufuru.ops import CUSTOM
@@ -58,8 +58,11 @@ def use_sequence(sequence: Sequence) -> Iterator[None]:
 
 def choose(run: Run, kernel: Choice) -> Sequence:
     """The kernel that runs it. A loop over the steps, in a graph, would fix their number: there `scan` stands in."""
-    if not torch.compiler.is_dynamo_compiling() and (only := _only.get()):
-        return only
+    if not torch.compiler.is_dynamo_compiling():
+        if only := _only.get():
+            return only
+        if onnx.tracing():
+            return onnx.sequence
     wanted = wanted_kernel(kernel)
     if wanted != "reference":
         reason = obstacle(run) or missing_library()

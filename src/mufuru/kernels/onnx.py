@@ -1,0 +1,170 @@
+"""A unit inside a graph that is being traced for ONNX: one loop, which becomes a `Scan`, or ONNX's own `GRU`.
+
+A layer comes here while `torch.onnx.export` or `mufuru.export.onnx` traces a model. In a program that `torch.export`
+made before, it is `mufuru::forward`: when torch prepares the program for ONNX, `_in_program` takes it here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from torch.nn.functional import linear
+
+from mufuru.kernels import operators, reference
+from mufuru.kernels.native import Inputs, Options
+from mufuru.kernels.run import Masks, Result, Run, fresh, packed_order, present
+from mufuru.unit import Unit, Weights
+
+
+def tracing() -> bool:
+    """Whether a model is being traced for ONNX."""
+    # in this order: torch imports a part of itself to answer the second question, and eager mode never asks it
+    return (torch.compiler.is_compiling() or _by_torchscript()) and torch.onnx.is_in_onnx_export()
+
+
+def _by_torchscript() -> bool:
+    return torch._C._get_tracing_state() is not None
+
+
+def sequence(run: Run) -> Result:
+    """`reference.sequence` for graphs that become ONNX: the number of steps stays free."""
+    if _by_torchscript():
+        raise NotImplementedError(
+            "torch.onnx.export(..., dynamo=False) would fix the number of steps: leave dynamo=False out, or use "
+            "mufuru.export.onnx"
+        )
+    if run.trace:
+        raise NotImplementedError("an ONNX file has no place for a trace: export outside of tracing()")
+    run = _detached(run)
+    steps = _Steps(run)
+    output, s_n, *k_n = _gru(run, steps) if _is_gru(run) else _loop(run, steps)
+    return Result(steps.rows(output), s_n, *k_n)
+
+
+def _detached(run: Run) -> Run:
+    """Without gradients, which ONNX does not have: torch's exporter cannot differentiate a loop of any length."""
+    weights, masks = (tuple(map(_detach, tensors)) for tensors in (run.weights, run.masks))
+    x, s0, k0 = map(_detach, (run.x, run.s0, run.k0))
+    return run._replace(weights=Weights(*weights), x=x, s0=s0, k0=k0, masks=Masks(*masks))
+
+
+def _detach(tensor: Tensor | None) -> Any:
+    return None if tensor is None else tensor.detach()
+
+
+class _Steps:
+    """Packed rows as a grid (steps, batch, ...) and back."""
+
+    def __init__(self, run: Run) -> None:
+        self.batch = run.s0.size(0)
+        self.count = run.x.size(0) // self.batch if run.batch_sizes is None else run.batch_sizes.size(0)
+        self.alive = self.lengths = self._order = None
+        if run.batch_sizes is not None:
+            self._order = packed_order(run.batch_sizes, self.batch)
+            here = present(run.batch_sizes, self.batch)
+            self.alive, self.lengths = here.unsqueeze(-1), here.sum(0)
+
+    def grid(self, rows: Tensor) -> Tensor:
+        rows = fresh(rows) if self._order is None else rows.index_select(0, self._order.argsort())
+        return rows.view(self.count, self.batch, *rows.shape[1:])
+
+    def rows(self, grid: Tensor) -> Tensor:
+        if self._order is None or self.alive is None:
+            return fresh(grid.flatten(0, 1))
+        return torch.where(self.alive, grid, 0.0).flatten(0, 1).index_select(0, self._order)
+
+
+def _loop(run: Run, steps: _Steps) -> list[Tensor]:
+    """The output, and the last states. The operator itself: torch's function would compile the step beforehand."""
+    # a part of torch's compiler, which takes a second to import
+    from torch._higher_order_ops.scan import scan_op
+
+    from_x = steps.grid(linear(run.x, run.weights.ih, run.weights.bias_ih))
+    zoneout = None if run.masks.zoneout is None else steps.grid(run.masks.zoneout)
+    initial = (run.s0, run.k0)
+    scanned = (from_x, zoneout, steps.alive)
+    fixed = (*run.weights, run.masks.state, run.masks.allowed)
+
+    def step(*tensors: Tensor) -> list[Tensor]:
+        left = iter(tensors)
+        (s, k), (x, z, alive) = _like(initial, left), _like(scanned, left)
+        *weights, state, allowed = _like(fixed, left)
+        new_s, new_k, _, _ = reference.step(run.unit, Weights(*weights), x, s, k, Masks(state, z, allowed))
+        after = [new_s] if new_k is None else [new_s, new_k]
+        if alive is not None:
+            after = [torch.where(alive, new, old) for new, old in zip(after, (s, k), strict=False)]
+        # a loop wants no tensor twice
+        return [*after, fresh(new_s)]
+
+    carry, read, given = ([t for t in tensors if t is not None] for tensors in (initial, scanned, fixed))
+    if run.reverse:
+        read = [tensor.flip(0) for tensor in read]
+    *last, output = scan_op(step, list(map(fresh, carry)), read, tuple(given))
+    return [output.flip(0) if run.reverse else output, *last]
+
+
+def _like(pattern: Sequence[Tensor | None], left: Iterator[Tensor]) -> list[Any]:
+    """The next tensors, `None` where the pattern has it."""
+    return [None if tensor is None else next(left) for tensor in pattern]
+
+
+def _is_gru(run: Run) -> bool:
+    """Whether ONNX's own `GRU` computes this; onnxruntime has it in float32."""
+    unit = run.unit
+    return (
+        sorted(unit.op_names) == ["keep", "replace"] and not unit.python_ops and unit.controller_size is None
+        and unit.reset is not None and unit.activation == "tanh"
+        and all(mask is None for mask in run.masks) and run.x.dtype == torch.float32
+    )  # fmt: skip
+
+
+def _gru(run: Run, steps: _Steps) -> list[Tensor]:
+    """ONNX's update gate is the softmax of two: the weights of keep less those of replace."""
+    unit, weights = run.unit, run.weights
+    w, r = (_gates(unit, weight).unsqueeze(0) for weight in (weights.ih, weights.hh))
+    bias = None
+    if weights.bias_ih is not None and weights.bias_hh is not None:
+        bias = torch.cat([_gates(unit, weights.bias_ih), _gates(unit, weights.bias_hh)]).unsqueeze(0)
+    lengths = None if steps.lengths is None else steps.lengths.to(torch.int32)
+    attributes: dict[str, Any] = {
+        "hidden_size": unit.hidden_size,
+        "direction": "reverse" if run.reverse else "forward",
+        "linear_before_reset": int(unit.reset == "after"),
+    }
+    shapes = [(steps.count, 1, steps.batch, unit.hidden_size), (1, steps.batch, unit.hidden_size)]
+    output, s_n = torch.onnx.ops.symbolic_multi_out(
+        "GRU", [steps.grid(run.x), w, r, bias, lengths, run.s0.unsqueeze(0)], attributes,
+        dtypes=[run.x.dtype] * 2, shapes=shapes,
+    )  # fmt: skip
+    s_n = s_n.squeeze(0)
+    if steps.lengths is not None:  # of a sequence without steps onnxruntime's GRU does not return the initial state
+        s_n = torch.where(steps.lengths.unsqueeze(1) > 0, s_n, run.s0)
+    return [output.squeeze(1), s_n]
+
+
+def _gates(unit: Unit, tensor: Tensor) -> Tensor:
+    """Rows update, reset, feature from feature, reset, operations."""
+    feature, reset, logits = unit.split(tensor)
+    first, second = logits.chunk(2)
+    keep, replace = (first, second) if unit.op_names[0] == "keep" else (second, first)
+    return torch.cat([keep - replace, reset, feature])
+
+
+def _in_program(mode: Any, operator: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Any:
+    """What `mufuru::forward` is where a graph is traced anew: itself, or for ONNX what `sequence` makes of it."""
+    if not tracing():
+        return mode.__torch_dispatch__(operator, types, args, kwargs or {})
+    inputs, options = Inputs(*args[: operators.N_INPUTS]), Options(*args[operators.N_INPUTS :])
+    with mode:
+        result = sequence(operators.run_of(inputs, options)._replace(trace=options.trace))
+        nothing = [inputs.s0.new_empty(0) for _ in operator._schema.returns]
+    # what is left is for a backward pass
+    found = [result.output, result.s_n, *([] if result.k_n is None else [result.k_n])]
+    return (*found, *nothing[len(found) :])
+
+
+torch.library.register_torch_dispatch("mufuru::forward", ProxyTorchDispatchMode, _in_program)
