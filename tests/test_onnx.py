@@ -202,6 +202,17 @@ def test_the_plain_call(layer_type: Any, options: dict[str, Any], tmp_path: Path
 
 @TALK
 @pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
+@pytest.mark.parametrize("noise", ["input_dropout", "zoneout", "weight_dropout"])
+def test_training_noise_is_refused(noise: str, tmp_path: Path) -> None:
+    """Exporters and runtimes fold it into a constant, without a word."""
+    layer = MuFuRU(3, 4, **{noise: 0.5})
+    with pytest.raises(torch.onnx.OnnxExporterError, match=r"call model.eval\(\) before the export"):
+        plain(layer, tmp_path / "layer.onnx", (torch.randn(5, 3, 3),))
+    assert not list(tmp_path.iterdir())
+
+
+@TALK
+@pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
 def test_training_mode_without_noise(tmp_path: Path) -> None:
     layer, path = MuFuRU(3, 4), tmp_path / "layer.onnx"
     plain(layer, path, (torch.randn(5, 3, 3),), None, (SOME,))

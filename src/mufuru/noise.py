@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
+from mufuru.kernels import onnx
 from mufuru.kernels.run import NO_MASKS, Masks
 from mufuru.unit import Weights
 
@@ -46,6 +47,10 @@ class Noise:
 
     def masks(self, x: Tensor, s0: Tensor, n_ops: int, training: bool) -> Masks:
         """The masks of one direction of one layer."""
+        if training and self != NO_NOISE and onnx.tracing():
+            raise NotImplementedError(
+                "an ONNX exporter takes most of a layer's own noise for a constant: call model.eval() before the export"
+            )
         if not (self.zoneout or self.state_dropout or self.op_dropout):
             return NO_MASKS
         zoneout = None

@@ -26,6 +26,10 @@ def tracing() -> bool:
     return (torch.compiler.is_compiling() or _by_torchscript()) and torch.onnx.is_in_onnx_export()
 
 
+# torch.compiler.assume_constant_result, without its import of the whole compiler
+vars(tracing)["_dynamo_marked_constant"] = True
+
+
 def _by_torchscript() -> bool:
     return torch._C._get_tracing_state() is not None
 
