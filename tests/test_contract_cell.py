@@ -121,6 +121,11 @@ def test_functional_call(cell_type: Any) -> None:
     assert torch.equal(functional_call(cell, dict(other.named_parameters()), (x,)), other(x))
 
 
+def test_symbolic_trace(cell_type: Any) -> None:
+    model, x = nn.Sequential(cell_type(N, M), nn.Tanh()), torch.randn(BATCH, N)
+    assert torch.equal(torch.fx.symbolic_trace(model)(x), model(x))
+
+
 def test_inference_mode(cell_type: Any) -> None:
     with torch.inference_mode():
         assert cell_type(N, M)(torch.randn(BATCH, N)).is_inference()

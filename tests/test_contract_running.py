@@ -221,3 +221,30 @@ def test_the_last_state_may_be_changed_in_place(layer_type: Any, options: Any) -
     (output.sum() + h_n.sum()).backward()
     changed = module.weight_hh_l0.grad.clone()
     assert changed.abs().sum() > 0
+
+
+def test_symbolic_trace(layer_type: Any) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.out = make(layer_type), nn.Linear(2 * M, 1)
+
+        def forward(self, x: Tensor, h0: Tensor) -> Tensor:
+            output, h_n = self.rnn(x, h0)
+            result: Tensor = self.out(output) + self.rnn(x)[0].mean() + h_n.sum()
+            return result
+
+    model, x, h0 = Model(), torch.randn(STEPS, BATCH, N), torch.randn(4, BATCH, M)
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["rnn", "out", "rnn"]
+    assert torch.equal(traced(x, h0), model(x, h0))
+
+
+def test_symbolic_trace_never_takes_a_forward_twice(layer_type: Any) -> None:
+    class Doubled(layer_type):  # type: ignore[misc]
+        def forward(self, x: Tensor, h0: Any = None) -> Any:
+            output, h_n = super().forward(x, h0)
+            return 2 * output, h_n
+
+    with pytest.raises((TypeError, torch.fx.proxy.TraceError)):
+        torch.fx.symbolic_trace(nn.Sequential(Doubled(N, M)))
