@@ -1,11 +1,17 @@
 """What of torch works with `nn.GRU` and with `MuFuRU`: each feature is tried on both, and its numbers are checked.
 
-`python benchmarks/features.py` writes results/features.json, from which docs/generate.py makes its table.
+`python benchmarks/features.py` writes results/features.json, from which docs/generate.py makes its table;
+`python benchmarks/features.py "double backward" MuFuRU` tries one. Each has a process of its own, which may die.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import re
+import signal
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -13,15 +19,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.functional import jacobian
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.export import Dim
-from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
+from torch.func import functional_call, functionalize, grad, jacrev, jvp, stack_module_state, vmap
+from torch.multiprocessing.spawn import start_processes
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, prune
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-import mufuru
 from mufuru import MuFuRU
 
 Make: TypeAlias = Callable[..., Any]
@@ -31,12 +41,33 @@ LAYERS: dict[str, Make] = {"nn.GRU": nn.GRU, "MuFuRU": MuFuRU}
 FREE = {0: Dim("time"), 1: Dim("batch")}
 
 
-def compile_fullgraph(make: Make) -> None:
-    layer, x = make(3, 4), torch.randn(5, 2, 3)
-    torch.compiler.reset()
-    found = torch.compile(layer, fullgraph=True, backend="aot_eager")(x)[0]
-    assert_close(found, layer(x)[0])
-    found.sum().backward()
+class Tagger(nn.Module):
+    """The layer as a part of a model."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output, _ = self.layer(x)
+        tags: Tensor = self.out(output)
+        return tags
+
+
+def gradients(layer: nn.Module, output: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(output.square().sum(), (x, *layer.parameters()))
+
+
+def compiled(make: Make, fullgraph: bool) -> None:
+    """With the default backend, two layers, both directions: output and every gradient as in eager mode."""
+    own = {"ops": ("keep", "replace", lambda s, v: s * v.sin())}
+    several: list[dict[str, Any]] = [{}, {"kernel": "reference"}, own] if make is MuFuRU else [{}]
+    for options in several:
+        layer, x = make(3, 4, 2, bidirectional=True, **options), torch.randn(5, 2, 3, requires_grad=True)
+        found, wanted = torch.compile(layer, fullgraph=fullgraph)(x)[0], layer(x)[0]
+        # sums in another order: float32 rounding
+        assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        assert_close(gradients(layer, found, x), gradients(layer, wanted, x), rtol=1e-4, atol=1e-5)
 
 
 def export_free_length(make: Make) -> None:
@@ -47,20 +78,31 @@ def export_free_length(make: Make) -> None:
         assert_close(program.module()(x)[0], layer(x)[0])
 
 
-def onnx_free_length(make: Make) -> None:
-    """torch's own call for `nn.GRU`, mufuru's for `MuFuRU`."""
+def onnx(make: Make, steps: int, batch: int, free: Any) -> None:
+    """torch's own call, and what onnxruntime makes of these sizes."""
     import onnxruntime
 
-    layer, example = make(3, 4).eval(), (torch.randn(5, 2, 3),)
+    layer, x = make(3, 4).eval(), torch.randn(steps, batch, 3)
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "layer.onnx")
-        if isinstance(layer, MuFuRU):
-            mufuru.export.onnx(layer, path, example)
-        else:
-            torch.onnx.export(layer, example, path, dynamo=True, dynamic_shapes={"input": FREE}, verbose=False)
-        x = torch.randn(9, 4, 3)
+        torch.onnx.export(layer, (torch.randn(5, 2, 3),), path, dynamo=True, dynamic_shapes=free, verbose=False)
         found = onnxruntime.InferenceSession(path).run(None, {"input": x.numpy()})[0]
     assert_close(torch.from_numpy(found), layer(x)[0].detach(), rtol=0, atol=1e-5)
+
+
+def scripted(make: Make) -> None:
+    model, x = Tagger(make(3, 4)), torch.randn(5, 2, 3)
+    assert_close(torch.jit.script(model)(x), model(x))
+
+
+def traced(make: Make) -> None:
+    model, x = Tagger(make(3, 4)), torch.randn(7, 3, 3)
+    assert_close(torch.jit.trace(model, (torch.randn(5, 2, 3),))(x), model(x))
+
+
+def symbolic(make: Make) -> None:
+    model, x = Tagger(make(3, 4)), torch.randn(5, 2, 3)
+    assert_close(torch.fx.symbolic_trace(model)(x), model(x))
 
 
 def functional(make: Make) -> None:
@@ -104,6 +146,33 @@ def jacobian_by_reverse(make: Make) -> None:
     layer, x = make(2, 3), torch.randn(3, 1, 2)
     wanted: Any = jacobian(lambda x: layer(x)[0], x)
     assert_close(jacrev(lambda x: layer(x)[0])(x), wanted)
+    with torch.no_grad():
+        assert_close(jacrev(lambda x: layer(x)[0])(x), wanted)
+
+
+def jacobian_at_once(make: Make) -> None:
+    layer, x = make(2, 3), torch.randn(3, 1, 2)
+    wanted: Any = jacobian(lambda x: layer(x)[0], x)
+    assert_close(jacobian(lambda x: layer(x)[0], x, vectorize=True), wanted)
+
+
+def batched_gradients(make: Make) -> None:
+    layer, x = make(3, 4), torch.randn(5, 2, 3, requires_grad=True)
+    output = layer(x)[0]
+    several = torch.randn(3, *output.shape)
+    (found,) = torch.autograd.grad(output, x, several, is_grads_batched=True, retain_graph=True)
+    assert_close(found, torch.stack([torch.autograd.grad(output, x, one, retain_graph=True)[0] for one in several]))
+
+
+def functionalized(make: Make) -> None:
+    layer, x = make(3, 4), torch.randn(5, 2, 3)
+
+    def loss(x: Tensor) -> Tensor:
+        output: Tensor = layer(x)[0]
+        return output.square().sum()
+
+    assert_close(functionalize(loss)(x), loss(x))
+    assert_close(functionalize(grad(loss))(x), grad(loss)(x))
 
 
 def double_backward(make: Make) -> None:
@@ -158,6 +227,75 @@ def pruned(make: Make) -> None:
     assert_close(layer(x)[0], plain(x)[0])
 
 
+def swapped_by_conversion(make: Make) -> None:
+    layer, x = make(3, 4), torch.randn(5, 2, 3)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    with torch.no_grad():
+        before, parameter = layer(x)[0], layer.weight_hh_l0
+    layer.to(torch.float64)
+    assert layer.weight_hh_l0 is parameter
+    assert_close(layer(x.double())[0].float(), before)
+
+
+def swapped(make: Make) -> None:
+    layer, other, x = make(3, 4), make(3, 4), torch.randn(5, 2, 3)
+    with torch.no_grad():
+        layer(x), other(x)
+        for ours, theirs in zip(layer.parameters(), copy.deepcopy(other).parameters(), strict=True):
+            torch.utils.swap_tensors(ours, theirs)
+        assert_close(layer(x)[0], other(x)[0])
+
+
+def odd_tensors(make: Make, odd: Callable[[Tensor], Tensor]) -> None:
+    """As input, as state and as gradient."""
+    layer, x, h = make(3, 4), torch.randn(5, 2, 3), torch.randn(1, 2, 4)
+    for given, state in ((odd(x), h), (x, odd(h))):
+        assert_close(layer(given, state)[0], layer(torch.zeros_like(x) + given, torch.zeros_like(h) + state)[0])
+    x.requires_grad_()
+    output = layer(x)[0]
+    incoming = odd(torch.randn_like(output))
+    (found,) = torch.autograd.grad(output, x, incoming, retain_graph=True)
+    assert_close(found, torch.autograd.grad(output, x, torch.zeros_like(output) + incoming)[0])
+
+
+def freed_storage(make: Make) -> None:
+    """Sharded training frees parameters so: to read them is an error, not the end of the process."""
+    layer, x = make(3, 4), torch.randn(5, 2, 3)
+    freed = copy.deepcopy(layer), x.clone()
+    freed[0].weight_hh_l0.data.untyped_storage().resize_(0)
+    freed[1].untyped_storage().resize_(0)
+    for module, given in ((freed[0], x), (layer, freed[1])):
+        try:
+            module(given)
+        except RuntimeError:
+            continue
+        raise AssertionError("memory that was freed has been read")
+
+
+def spread(make: Make, spreader: Callable[[nn.Module], Any]) -> None:
+    """Two processes train on half of the batch each: the gradients are those of the whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        start_processes(_one_of_two, (folder, make, spreader), nprocs=2, start_method="spawn")
+
+
+def _one_of_two(rank: int, folder: str, make: Make, spreader: Callable[[nn.Module], Any]) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    layer, x = make(3, 4, 2), torch.randn(5, 4, 3)
+    whole = copy.deepcopy(layer)
+    whole(x)[0].square().mean().backward()
+    model = spreader(layer)
+    model(x[:, 2 * rank : 2 * rank + 2])[0].square().mean().backward()
+    for found, wanted in zip(layer.parameters(), whole.parameters(), strict=True):
+        full = getattr(found.grad, "full_tensor", lambda found=found: found.grad)
+        assert_close(full(), wanted.grad)
+    dist.destroy_process_group()
+
+
+def _sharded(layer: nn.Module) -> Any:
+    return fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+
+
 def hooks(make: Make) -> None:
     layer, x, seen = make(3, 4), torch.randn(5, 2, 3, requires_grad=True), []
     layer.register_forward_pre_hook(lambda *_: seen.append("before"))
@@ -177,28 +315,51 @@ def empty_sequences(make: Make) -> None:
 
 
 FEATURES: dict[str, Callable[[Make], None]] = {
-    "`torch.compile(fullgraph=True)`": compile_fullgraph,
+    "`torch.compile`, all gradients": lambda make: compiled(make, fullgraph=False),
+    "`torch.compile(fullgraph=True)`": lambda make: compiled(make, fullgraph=True),
     "`torch.export`, free batch and time": export_free_length,
-    "ONNX, free batch and time": onnx_free_length,
+    "`torch.onnx.export(dynamo=True)`": lambda make: onnx(make, 5, 2, None),
+    "`torch.onnx.export`, free batch and time": lambda make: onnx(make, 9, 4, {"input": FREE}),
+    "`torch.jit.trace`": traced,
+    "`torch.jit.script`": scripted,
+    "`torch.fx.symbolic_trace`": symbolic,
     "`functional_call`": functional,
+    "`functionalize`": functionalized,
     "`vmap` over models": vmap_over_models,
     "`vmap` over batches": vmap_over_batches,
     "per-sample gradients, `vmap(grad)`": per_sample_gradients,
     "forward mode, `jvp`": forward_mode,
     "`jacrev`": jacobian_by_reverse,
+    "`jacobian(vectorize=True)`": jacobian_at_once,
+    "`grad(is_grads_batched=True)`": batched_gradients,
     "double backward": double_backward,
     "`torch.utils.checkpoint`": checkpointed,
+    "`DistributedDataParallel`": lambda make: spread(make, DistributedDataParallel),
+    "FSDP2, `fully_shard`": lambda make: spread(make, _sharded),
     "CPU autocast, bfloat16": lambda make: autocast(make, torch.bfloat16),
     "CPU autocast, float16": lambda make: autocast(make, torch.float16),
     "`parametrizations.weight_norm`": weight_norm,
     "`torch.nn.utils.prune`": pruned,
+    "`set_swap_module_params_on_conversion`": swapped_by_conversion,
+    "`torch.utils.swap_tensors`": swapped,
     "forward and backward hooks": hooks,
+    "negative views": lambda make: odd_tensors(make, torch._neg_view),
+    "zero tensors without memory": lambda make: odd_tensors(make, lambda like: torch._efficientzerotensor(like.shape)),
+    "freed memory is refused": freed_storage,
     "a sequence of length 0": empty_sequences,
 }
 
 
 def attempt(feature: str, layer: str) -> str:
-    """Empty if it works, else the kind of error and the beginning of its message."""
+    """Empty if it works, else the kind of error and the beginning of its message, found in a process of its own."""
+    command = [sys.executable, __file__, feature, layer]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode < 0:
+        return f"the process ended with {signal.Signals(-done.returncode).name}"
+    return done.stdout.rstrip().split("\n")[-1] if done.returncode else ""
+
+
+def attempt_here(feature: str, layer: str) -> str:
     torch.manual_seed(0)
     try:
         with warnings.catch_warnings():
@@ -206,7 +367,9 @@ def attempt(feature: str, layer: str) -> str:
             FEATURES[feature](LAYERS[layer])
     except Exception as error:
         # what stopped it is often wrapped by torch's own errors
-        words = str(error).split("\n\n")[0].replace("\n", " ").replace("|", "/").split()
+        text = re.sub(r"\x1b\[[\d;]*m", "", str(error).strip())
+        text = re.sub(r'File ".*/', 'File "', text)
+        words = text.split("\n\n")[0].replace("\n", " ").replace("|", "/").split()
         return f"{type(error).__name__}: {' '.join(words[:14])}"
     return ""
 
@@ -225,6 +388,10 @@ def _cell(error: Any) -> str:
 
 
 def main() -> None:
+    if sys.argv[1:]:
+        error = attempt_here(*sys.argv[1:])
+        print(error or "works")
+        sys.exit(1 if error else 0)
     features = {feature: {layer: attempt(feature, layer) for layer in LAYERS} for feature in FEATURES}
     record = {"torch": {"version": torch.__version__.split("+")[0]}, "features": features}
     RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
