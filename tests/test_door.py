@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -114,8 +116,61 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(kind: str, kernel: Any, dt
     make, sentence = BROKEN[kind]
     given[place] = make(given[place])
     x, h = given.pop("input"), given.pop("hx")
-    with pytest.raises((RuntimeError, TypeError), match=f"{place.removesuffix('_l0')}.*{sentence}"):
+    with pytest.raises((RuntimeError, TypeError), match=f"{place}.*{sentence}"):
         functional_call(layer, given, (x, h))
+
+
+@pytest.mark.parametrize("name", ["h_0", "weight_hh_l0"])
+def test_what_was_freed_is_refused_before_dropout_or_expansion_reads_it(name: str) -> None:
+    layer = MuFuRU(3, 4, learn_initial_state=True, weight_dropout=0.5)
+    freed(getattr(layer, name).data)
+    with pytest.raises(RuntimeError, match=f"{name}.*memory was freed or cut"):
+        layer(X)
+
+
+@pytest.mark.parametrize("kernel", ["reference", "native"])
+def test_zeros_without_memory_have_a_gradient(kernel: Any) -> None:
+    layer = MuFuRU(3, 4, kernel=kernel)
+    found = []
+    for x in (torch._efficientzerotensor(X.shape), torch.zeros(X.shape)):
+        x.requires_grad_()
+        found.append(torch.autograd.grad(layer(x)[0].square().sum(), x)[0])
+    torch.testing.assert_close(*found)
+
+
+def test_an_operation_that_returns_zeros_without_memory() -> None:
+    layer = MuFuRU(3, 4, ops=("keep", "replace", lambda s, v: torch._efficientzerotensor(s.shape)))
+    plain = MuFuRU(3, 4, ops=("keep", "replace", "forget"))
+    plain.load_state_dict(layer.state_dict())
+    for module in (layer, plain):
+        module(X)[0].square().sum().backward()
+    for got, wanted in zip(layer.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, wanted.grad)
+
+
+def test_the_first_call_of_a_process_inside_a_transform() -> None:
+    program = """
+import torch
+from mufuru import MuFuRU
+layer, x = MuFuRU(2, 3), torch.randn(4, 1, 2)
+torch.func.grad(lambda x: layer(x)[0].sum())(x)
+torch.func.jvp(lambda x: layer(x)[0], (x,), (x,))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_numbers_of_another_kind_under_autocast(dtype: torch.dtype) -> None:
+    layer, cell = MuFuRU(3, 4), MuFuRUCell(3, 4)
+    calls: list[tuple[Any, tuple[Tensor, ...]]] = [
+        (layer, (X.to(dtype),)), (layer, (X, torch.zeros(1, 2, 4, dtype=dtype))),
+        (cell, (X[0].to(dtype),)), (cell, (X[0], torch.zeros(2, 4, dtype=dtype))),
+    ]  # fmt: skip
+    with torch.autocast("cpu", torch.bfloat16):
+        for module, arguments in calls:
+            with pytest.raises((RuntimeError, ValueError), match="does not match weight dtype"):
+                module(*arguments)
 
 
 @needs_native

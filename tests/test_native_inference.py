@@ -290,7 +290,7 @@ def test_a_conversion_that_swaps_parameters(kind: str) -> None:
     """`.to(dtype)` after inference, in the way that quantisers and sharded training use."""
     module: Any = MuFuRU(3, 5, kernel="native") if kind == "layer" else MuFuRUCell(3, 5, kernel="native")
     x = torch.randn(4, 2, 3)
-    run = (lambda: module(x)[0]) if kind == "layer" else (lambda: module(x[0]))
+    run: Callable[[], Tensor] = (lambda: module(x)[0]) if kind == "layer" else (lambda: module(x[0]))
     with torch.no_grad():
         before = run()
         torch.__future__.set_swap_module_params_on_conversion(True)

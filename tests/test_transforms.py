@@ -182,18 +182,18 @@ def test_checkpoint_every_inside_a_transform() -> None:
 class Wrapper(Tensor):
     """A tensor without memory of its own: torch's operators are told what to do with the one inside."""
 
-    inner: Tensor
+    held: Tensor
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> Any:
         return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
 
     def __init__(self, inner: Tensor) -> None:
-        self.inner = inner
+        self.held = inner
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        inner = [arg.inner if isinstance(arg, Wrapper) else arg for arg in args]
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        inner = [arg.held if isinstance(arg, Wrapper) else arg for arg in args]
         return func(*inner, **(kwargs or {}))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +16,7 @@ def check_numbers(name: str, tensor: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling():
         return tensor
-    if _keys(tensor) not in _ordinary_keys():
+    if _keys(tensor) not in _ORDINARY_KEYS:
         if not (tensor := _materialised(name, tensor)).is_cpu:
             return tensor
         if type(tensor) not in ORDINARY or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -41,9 +39,7 @@ def _materialised(name: str, tensor: Tensor) -> Tensor:
         raise TypeError(
             f"{name} should be a dense tensor, got one that is {kind}: convert it first, for example with to_dense()"
         )
-    if tensor._is_zerotensor():
-        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return tensor.resolve_neg()
+    return tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
 
 
 def _keys(tensor: Tensor) -> int:
@@ -52,11 +48,10 @@ def _keys(tensor: Tensor) -> int:
     return keys
 
 
-@cache
-def _ordinary_keys() -> frozenset[int]:
-    """Those of dense tensors on the CPU, made outside and inside of inference mode."""
-    with torch.inference_mode(False):
-        outside = torch.empty(0, device="cpu")
-    with torch.inference_mode():
-        inside = torch.empty(0, device="cpu")
-    return frozenset({_keys(outside), _keys(inside)})
+def _keys_of_new_tensors(inference: bool) -> int:
+    with torch.inference_mode(inference):
+        return _keys(torch.empty(0, device="cpu"))
+
+
+# at import and not at the first call, which may be inside a transform, where a new tensor is not ordinary
+_ORDINARY_KEYS = frozenset({_keys_of_new_tensors(False), _keys_of_new_tensors(True)})

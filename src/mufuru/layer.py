@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from mufuru import bridge, kernels, sequences
 from mufuru import ops as operations
+from mufuru.door import check_numbers
 from mufuru.kernels import Run
 from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
@@ -263,7 +264,7 @@ class MuFuRU(Recurrent):
         expected = (len(self._units), batch.batch, size)
         if state is None:
             if self.learn_initial_state:
-                learned: Tensor = getattr(self, name)
+                learned = check_numbers(name, getattr(self, name))
                 return learned.unsqueeze(1).expand(expected)
             return batch.data.new_zeros(expected)
         state = state if batch.batched else state.unsqueeze(1)

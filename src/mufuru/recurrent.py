@@ -109,7 +109,8 @@ class Recurrent(Observable, PretrainedLayer):
         self._units.append((unit, suffix, unit.names(suffix)))
 
     def _weights(self, index: int) -> Weights:
-        tensors: Any = [None if name is None else self._weight(name) for name in self._units[index][2]]
+        names = self._units[index][2]
+        tensors: Any = [None if name is None else check_numbers(name, self._weight(name)) for name in names]
         return Weights(*tensors)
 
     def _weight(self, name: str) -> Any:
@@ -134,7 +135,7 @@ class Recurrent(Observable, PretrainedLayer):
 
     def _check_dtype(self, x: Tensor) -> None:
         weight = self._first_weight
-        if x.dtype != weight.dtype and not autocasting(x):
+        if x.dtype != weight.dtype and not (autocasting(x) and x.is_floating_point()):
             raise self.dtype_error(
                 f"RNN input dtype ({x.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({x.dtype})"
@@ -155,7 +156,7 @@ class Recurrent(Observable, PretrainedLayer):
                 "Input and hidden tensors are not at the same device, found input tensor at "
                 f"{weight.device} and hidden tensor at {state.device}. Move hx with .to(device)"
             )
-        if state.dtype != weight.dtype and not autocasting(state):
+        if state.dtype != weight.dtype and not (autocasting(state) and state.is_floating_point()):
             raise RuntimeError(f"hx dtype ({state.dtype}) does not match weight dtype ({weight.dtype})")
 
     @property

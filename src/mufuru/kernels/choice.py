@@ -72,7 +72,7 @@ def choose(run: Run, kernel: Choice) -> Sequence:
             raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
     if not torch.compiler.is_compiling():
         return reference.sequence
-    return scan.sequence if torch.compiler.is_exporting() else _in_a_graph(run)
+    return scan.sequence if exporting() else _in_a_graph(run)
 
 
 def _in_a_graph(run: Run) -> Sequence:
@@ -107,8 +107,14 @@ def missing_library() -> str:
     return "" if library.load() is not None else library.status().reason
 
 
+def exporting() -> bool:
+    """Whether a program is made that other processes may run. What torch 2.10's compiler says itself is not true."""
+    return torch.compiler.is_exporting()
+
+
 # torch.compiler.assume_constant_result, without its import of the whole compiler
-vars(wanted_kernel)["_dynamo_marked_constant"] = vars(missing_library)["_dynamo_marked_constant"] = True
+for _constant in (wanted_kernel, missing_library, exporting):
+    vars(_constant)["_dynamo_marked_constant"] = True
 
 
 def obstacle(run: Run) -> str:
@@ -137,7 +143,7 @@ def _transform_obstacle(run: Run) -> str:
 
 
 def _python_obstacle(run: Run) -> str:
-    if torch.compiler.is_exporting():
+    if exporting():
         return "a number stands for an operation written in Python, which an exported program cannot know"
     if not torch.compiler.is_compiling() and not operators.in_eager_mode((run.x, run.s0, *run.weights)):
         return "it takes operations written in Python only in plain eager mode"

@@ -186,7 +186,8 @@ def backward(
     problem.take_space(True, inputs.hh.dtype)
     if max(options.codes) >= CUSTOM:
         states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
-        problem.point("custom", *custom.derivatives(options.codes, states, saved.gates[: len(states), : at.hidden]))
+        found_values = custom.derivatives(options.codes, states, saved.gates[: len(states), : at.hidden])
+        problem.point("custom", *map(plain, found_values))
     native().mufuru_backward(problem.address)
     _clear_padding(inputs.batch_sizes, found.x)
     return found

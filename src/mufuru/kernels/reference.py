@@ -82,8 +82,9 @@ def _with_padding(rows: Tensor, total: int) -> Tensor:
 
 
 def _empty(run: Run, from_x: Tensor) -> Result:
-    """Sequences without a step: the initial state is the final one, and all weights have a gradient, of zeros."""
-    nothing = torch.cat([weight.flatten()[:0] for weight in run.weights if weight is not None]).sum()
+    """Sequences without a step: the initial state is the final one, and all that is given has a gradient, of zeros."""
+    used = [run.x, *(weight for weight in run.weights if weight is not None)]
+    nothing = torch.cat([tensor.flatten()[:0] for tensor in used]).sum()
     output = from_x[:, : run.unit.hidden_size] + nothing
     p = output.unsqueeze(1).expand(-1, len(run.unit.ops), -1)
     k_n = None if run.k0 is None else run.k0 + nothing
