@@ -348,6 +348,8 @@ FEATURES: dict[str, Callable[[Make], None]] = {
     "freed memory is refused": freed_storage,
     "a sequence of length 0": empty_sequences,
 }
+SPREAD = ("`DistributedDataParallel`", "FSDP2, `fully_shard`")
+"""What starts processes of its own."""
 
 
 def attempt(feature: str, layer: str) -> str:

@@ -149,3 +149,19 @@ def test_mistakes_are_told() -> None:
     wrong: Any = torch.randn(5, 3, 3)
     with pytest.raises(TypeError, match=r"tuple of the model's arguments such as \(x,\), got Tensor"):
         export.program(MuFuRU(3, 4), wrong)
+
+
+@pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True, "controller_size": 2}])
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.filterwarnings("ignore:You are calling torch.compile inside torch.export:UserWarning")  # torch 2.10
+def test_a_program_can_be_trained(options: dict[str, Any], portable: bool) -> None:
+    """torch before 2.13 loses gradients in its loop if the first state has none."""
+    layer, x = MuFuRU(3, 4, **options).eval(), torch.randn(6, 4, 3)
+    module = export.program(layer, portable=portable).module()
+    found = []
+    for run in (module, layer):
+        weights = dict(run.named_parameters())
+        output, state = run(x)
+        loss = output.square().sum() + (state if isinstance(state, Tensor) else state[1]).sum()
+        found.append(torch.autograd.grad(loss, [weights[name] for name, _ in layer.named_parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)  # the loop adds up in another order than the kernel
