@@ -125,8 +125,11 @@ def batched(name: str, module: Any, x: Tensor) -> Tensor:
     elif name == "jacobian, vectorized":
         found = torch.autograd.functional.jacobian(summed, leaf, vectorize=True)
     elif name == "functionalized gradient":
-        slope = torch.func.functionalize(grad(lambda x, v: (summed(x) * v).sum()))
-        found = torch.stack([slope(x, v) for v in directions])
+
+        def along(x: Tensor, v: Tensor) -> Tensor:
+            return (summed(x) * v).sum()
+
+        found = torch.stack([torch.func.functionalize(grad(along))(x, v) for v in directions])
     else:
         with torch.no_grad():
             found = torch.func.jacrev(summed)(x)

@@ -110,8 +110,12 @@ class Recurrent(Observable, PretrainedLayer):
 
     def _weights(self, index: int) -> Weights:
         names = self._units[index][2]
-        tensors: Any = [None if name is None else self._weight(name) for name in names]
-        return Weights(*(t if t is None else check_numbers(name, t) for name, t in zip(names, tensors, strict=True)))
+        tensors: Any = [None if name is None else self._checked_weight(name) for name in names]
+        return Weights(*tensors)
+
+    def _checked_weight(self, name: str) -> Any:
+        weight = self._weight(name)
+        return None if weight is None else check_numbers(name, weight)
 
     def _weight(self, name: str) -> Any:
         """As an attribute, but the parameter itself where it is one: a module's `getattr` takes its time."""
