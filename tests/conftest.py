@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,10 @@ def _without_broken_instructions() -> None:
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
 
 
+# under nohup it is ignored, and so it would be by all that the tests start
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 # before oneDNN is first used, which is when it looks
 _without_broken_instructions()
 
@@ -44,6 +49,13 @@ hypothesis.settings.load_profile("mufuru")
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(20160610)
+
+
+@pytest.fixture(autouse=True)
+def _no_swapping_left_behind() -> Iterator[None]:
+    """A program that asks torch to swap parameters asks for the whole process."""
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ def _scan(run: Run, steps: _Step) -> Any:
         return tuple(new), (fresh(new_s), *((fresh(p), fresh(v)) if run.trace else ()))
 
     # torch before 2.13 loses the gradients of weights if the first states have none
-    nothing = torch.cat([weight.flatten()[:0] for weight in run.weights if weight is not None]).sum()
+    nothing = sum(weight.flatten()[:0].sum() for weight in run.weights if weight is not None)
     carry = (run.s0 + nothing,) if run.k0 is None else (run.s0 + nothing, run.k0 + nothing)
     tensors = {name: tensor for name, tensor in steps._asdict().items() if tensor is not None}
     return scan(combine, tuple(map(fresh, carry)), tensors, reverse=run.reverse)
