@@ -154,6 +154,8 @@ def test_mistakes_are_told() -> None:
 @pytest.mark.parametrize("options", [{"num_layers": 2}, {"bidirectional": True, "controller_size": 2}])
 @pytest.mark.parametrize("portable", [False, True])
 @pytest.mark.filterwarnings("ignore:You are calling torch.compile inside torch.export:UserWarning")  # torch 2.10
+# torch's own, once, when its scan is first traced
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
 def test_a_program_can_be_trained(options: dict[str, Any], portable: bool) -> None:
     """torch before 2.13 loses gradients in its loop if the first state has none."""
     layer, x = MuFuRU(3, 4, **options).eval(), torch.randn(6, 4, 3)
