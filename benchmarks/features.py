@@ -349,7 +349,7 @@ FEATURES: dict[str, Callable[[Make], None]] = {
     "a sequence of length 0": empty_sequences,
 }
 SPREAD = ("`DistributedDataParallel`", "FSDP2, `fully_shard`")
-"""What starts processes of its own."""
+"""Features that start processes of their own."""
 
 
 def attempt(feature: str, layer: str) -> str:

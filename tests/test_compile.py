@@ -6,6 +6,7 @@ Inductor takes seconds for a graph, so a part of the cases runs always and the o
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import subprocess
 import sys
@@ -236,6 +237,8 @@ def test_a_graph_outlives_its_layer() -> None:
     weights = list(layer.parameters())
     output, state = torch.compile(layer, backend="aot_eager")(x)
     del layer
+    torch.compiler.reset()
+    gc.collect()
     loss = output.square().sum() + state.square().sum()
     assert_same([output, state, *torch.autograd.grad(loss, [x, *weights])], wanted)
 

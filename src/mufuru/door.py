@@ -43,7 +43,7 @@ def _materialised(name: str, tensor: Tensor) -> Tensor:
 
 
 def _keys(tensor: Tensor) -> int:
-    """What torch's dispatcher goes by, as one number: whatever makes a tensor special shows in it."""
+    """The set of keys by which torch dispatches, as one number: whatever makes a tensor special shows in it."""
     keys: int = torch._C._dispatch_keys(tensor).raw_repr()
     return keys
 

@@ -55,7 +55,7 @@ class Unit:
     weight_shapes: tuple[tuple[int, ...] | None, ...] = field(init=False, compare=False, repr=False)
     """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
     codes: tuple[int, ...] = field(init=False, compare=False, repr=False)
-    """Of the operations, in order."""
+    """The operations' codes, in order."""
     python_ops: tuple[Op, ...] = field(init=False, compare=False, repr=False)
     """Those that the native kernel does not have."""
 

@@ -15,8 +15,7 @@ from torch.autograd import forward_ad
 from mufuru.door import ORDINARY
 from mufuru.kernels import custom, library, onnx, operators, reference, scan
 from mufuru.kernels.problem import MAX_OPS
-from mufuru.kernels.run import Result, Run
-from mufuru.ops import CUSTOM
+from mufuru.kernels.run import Result, Run, known_when_traced
 
 Choice: TypeAlias = Literal["auto", "native", "reference"]
 CHOICES = get_args(Choice)
@@ -79,9 +78,11 @@ def _in_a_graph(run: Run) -> Sequence:
     """Not `scan`, of which torch's compiler makes wrong gradients: one operator, or none if that could not be right."""
     if torch._C._are_functorch_transforms_active():
         return reference.sequence  # step by step: transforms and operators do not go together there
-    if all(custom.repeatable(code) for code in run.unit.codes if code >= CUSTOM):
-        return operators.opaque_reference
-    return _outside_of_graphs
+    return operators.opaque_reference if _may_be_in_graphs(run) else _outside_of_graphs
+
+
+def _may_be_in_graphs(run: Run) -> bool:
+    return all(custom.may_be_in_graphs(op.code) for op in run.unit.python_ops)
 
 
 @_disable_dynamo
@@ -96,25 +97,23 @@ vars(_outside_of_graphs).update(
 )
 
 
+@known_when_traced
 def wanted_kernel(kernel: Choice) -> Choice:
     """`use_kernel` has the first word, then the layer's `kernel=`, then the variable MUFURU_KERNEL."""
     wanted = _override.get() or kernel
     return check_choice(os.environ.get("MUFURU_KERNEL", "auto")) if wanted == "auto" else wanted
 
 
+@known_when_traced
 def missing_library() -> str:
     """Why there is no native library; empty if there is one."""
     return "" if library.load() is not None else library.status().reason
 
 
+@known_when_traced
 def exporting() -> bool:
     """Whether a program is made that other processes may run. What torch 2.10's compiler says itself is not true."""
     return torch.compiler.is_exporting()
-
-
-# torch.compiler.assume_constant_result, without its import of the whole compiler
-for _constant in (wanted_kernel, missing_library, exporting):
-    vars(_constant)["_dynamo_marked_constant"] = True
 
 
 def obstacle(run: Run) -> str:
@@ -147,5 +146,7 @@ def _python_obstacle(run: Run) -> str:
         return "a number stands for an operation written in Python, which an exported program cannot know"
     if not torch.compiler.is_compiling() and not operators.in_eager_mode((run.x, run.s0, *run.weights)):
         return "it takes operations written in Python only in plain eager mode"
+    if torch.compiler.is_compiling() and not _may_be_in_graphs(run):
+        return "an operation has parameters of its own or draws random numbers"
     codes = (op.code for op in run.unit.python_ops)
     return next((reason for code in codes if (reason := custom.obstacle(code))), "")

@@ -17,6 +17,7 @@ from torch._C import DispatchKey
 from torch.autograd.graph import saved_tensors_hooks
 
 from mufuru.kernels.problem import Problem, native
+from mufuru.kernels.run import known_when_traced
 from mufuru.ops import CUSTOM, Op, with_code
 
 if TYPE_CHECKING:
@@ -35,20 +36,20 @@ class Obstacle(NamedTuple):
     """Whether running it again gives the same value, and all its gradients: what a graph needs."""
 
 
+@known_when_traced
 def obstacle(code: int) -> str:
     """Why the native kernel cannot run this operation; empty if it can."""
     return _obstacle(with_code(code)).reason
 
 
-def repeatable(code: int) -> bool:
-    """Whether a graph may call the operation by its code, and again in the backward pass. Asked by a compiler."""
+@known_when_traced
+def may_be_in_graphs(code: int) -> bool:
+    """Whether a graph may call the operation by its code, and again in the backward pass. One that may is kept."""
     op = with_code(code)
-    _in_graphs.add(op)
-    return _obstacle(op).repeatable
-
-
-# torch.compiler.assume_constant_result, without its import of the whole compiler
-vars(obstacle)["_dynamo_marked_constant"] = vars(repeatable)["_dynamo_marked_constant"] = True
+    found = _obstacle(op).repeatable
+    if found:
+        _in_graphs.add(op)
+    return found
 
 
 def _obstacle(op: Op) -> Obstacle:

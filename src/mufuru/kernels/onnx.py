@@ -16,18 +16,15 @@ from torch.nn.functional import linear
 
 from mufuru.kernels import operators, reference
 from mufuru.kernels.native import Inputs, Options
-from mufuru.kernels.run import Masks, Result, Run, fresh, packed_order, present
+from mufuru.kernels.run import Masks, Result, Run, fresh, known_when_traced, packed_order, present
 from mufuru.unit import Unit, Weights
 
 
+@known_when_traced
 def tracing() -> bool:
     """Whether a model is being traced for ONNX."""
     # in this order: torch imports a part of itself to answer the second question, and eager mode never asks it
     return (torch.compiler.is_compiling() or _by_torchscript()) and torch.onnx.is_in_onnx_export()
-
-
-# torch.compiler.assume_constant_result, without its import of the whole compiler
-vars(tracing)["_dynamo_marked_constant"] = True
 
 
 def _by_torchscript() -> bool:

@@ -81,7 +81,7 @@ def _result(run: Run, out: tuple[Tensor, ...]) -> Result:
 
 
 def _functionalizing() -> list[bool]:
-    """Of the function transforms around: whether it is `functionalize`."""
+    """Whether each of the function transforms around is `functionalize`."""
     functionalize = torch._C._functorch.TransformType.Functionalize
     return [level.key() == functionalize for level in torch._C._functorch.get_interpreter_stack() or ()]
 

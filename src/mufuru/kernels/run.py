@@ -6,13 +6,15 @@ step 1, and so on, longest sequence first, so that step t has the first `batch_s
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from mufuru.unit import Unit, Weights
 
+F = TypeVar("F", bound=Callable[..., Any])
 Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor]]
 """Where a kernel keeps weights in its own form from one call to the next, with what tells that they still hold."""
 
@@ -75,6 +77,15 @@ class Result(NamedTuple):
     """(total, operations, hidden): operation weights, if a trace was asked for."""
     v: Tensor | None = None
     """(total, hidden): features, if a trace was asked for."""
+
+
+def known_when_traced(function: F) -> F:
+    """Let a compiler call the function while it traces, and take the result for a constant.
+
+    This is `torch.compiler.assume_constant_result` without its import of the whole compiler.
+    """
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
 
 
 def fresh(tensor: Tensor) -> Tensor:
