@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mufuru.kernels import library, operators, reference
+from mufuru.kernels import library, native, operators, reference
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.ops import PAPER, OpLike, resolve
 from mufuru.unit import STEMS, Unit, Weights
@@ -112,14 +113,43 @@ def assert_close(actual: dict[str, Tensor], expected: dict[str, Tensor], toleran
             raise AssertionError(f"{name}: {error}") from None
 
 
+PACKED, DIRECT = -1, 10**9
+"""For `direct_steps`: the weights are packed beforehand for any number of steps, or for none."""
+
+
+@contextmanager
+def direct_steps(steps: int) -> Iterator[None]:
+    """Let the native kernel read the weights as they lie up to this many steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "DIRECT_STEPS", steps)
+        yield
+
+
 def assert_kernels_agree(run: Run, leaves: dict[str, Tensor] | None = None) -> None:
-    """Natively as by the reference: all that comes out, with its gradients by `leaves`, and again without gradients."""
+    """Natively as by the reference: all that comes out, with its gradients by `leaves`, and again without gradients.
+
+    Packed weights and weights as they lie give the same bits.
+    """
     leaves = leaves_of(run) if leaves is None else leaves
+    with direct_steps(PACKED):
+        packed = natively(run, leaves)
+    with direct_steps(DIRECT):
+        direct = natively(run, leaves)
+    assert packed.keys() == direct.keys()
+    for name in packed:
+        torch.testing.assert_close(
+            direct[name], packed[name], rtol=0, atol=0, equal_nan=True, msg=lambda text: text + name
+        )
     expected = everything(reference.sequence, run, leaves)
-    assert_close(everything(operators.sequence, run, leaves), expected)
+    without = {f"{name} without gradients": expected[name] for name in outputs_of(reference.sequence(run))}
+    assert_close(packed, {**expected, **without})
+
+
+def natively(run: Run, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    found = everything(operators.sequence, run, leaves)
     with torch.no_grad():
         plain = outputs_of(operators.sequence(run))
-    assert_close(plain, {name: expected[name] for name in outputs_of(reference.sequence(run))})
+    return {**found, **{f"{name} without gradients": tensor for name, tensor in plain.items()}}
 
 
 def replace_weights(run: Run, change: Callable[[Tensor], Tensor]) -> Run:

@@ -165,6 +165,13 @@ class TestSizes:
         for batch in (5, MANY):
             assert_kernels_agree(with_strides(make_run(reset=reset, controller=controller, masks=masks, batch=batch)))
 
+    @pytest.mark.parametrize("batch", [1, 3, 4, 130])
+    def test_whole_panels(self, reset: Any, controller: int | None, batch: int) -> None:
+        """More columns than a panel has, a depth that is packed in parts, rows that are not packed, and several blocks."""
+        sizes = {"inputs": 270, "hidden": 40, "controller": controller and 36, "steps": 2, "dtype": torch.float32}
+        for names in (ops.PAPER, ("keep", "replace")):
+            assert_kernels_agree(make_run(names, reset=reset, batch=batch, **sizes))
+
     def test_many_steps(self, reset: Any, controller: int | None) -> None:
         assert_kernels_agree(make_run(reset=reset, controller=controller, steps=150, batch=2, hidden=5))
 

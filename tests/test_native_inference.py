@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from kernels import MANY, assert_close, make_run, needs_native, outputs_of
+from kernels import MANY, PACKED, assert_close, direct_steps, make_run, needs_native, outputs_of
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -17,6 +17,13 @@ from mufuru import MuFuRU, MuFuRUCell, use_kernel
 from mufuru.kernels import native, operators, reference
 
 pytestmark = needs_native
+
+
+@pytest.fixture(autouse=True)
+def _packed() -> Iterator[None]:
+    """Pack the weights however few steps there are: what is kept can be stale, weights as they lie cannot."""
+    with direct_steps(PACKED):
+        yield
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])

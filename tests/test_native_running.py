@@ -20,9 +20,13 @@ from mufuru.kernels.run import Run
 pytestmark = needs_native
 
 
-@pytest.fixture(params=["small batch", "large batch"])
+@pytest.fixture(params=["small batch", "large batch", "one sequence", "few steps"])
 def big(request: pytest.FixtureRequest) -> Run:
-    """Enough work for three threads."""
+    """Enough work for three threads; the last two are shared out by units."""
+    if request.param == "one sequence":
+        return make_run(batch=1, steps=40, inputs=21, hidden=52, controller=9, dtype=torch.float32)
+    if request.param == "few steps":
+        return make_run(batch=7, steps=3, inputs=21, hidden=52, dtype=torch.float32, batch_sizes=[7, 6, 2])
     batch, controller = (7, 9) if request.param == "small batch" else (MANY, None)
     sizes = [batch] * 20 + [3] * 20
     return make_run(batch=batch, steps=40, hidden=21, controller=controller, dtype=torch.float32, batch_sizes=sizes)

@@ -10,7 +10,9 @@ from mufuru.kernels.run import Packed, Result
 
 def sequence(inputs: Inputs, options: Options, packed: Packed | None = None) -> Result:
     problem, out = native.describe(inputs, options, keep=False)
-    if packed is None:
+    if problem.direct:
+        pass  # products read the weights as they lie
+    elif packed is None:
         native.pack(problem, inputs)
     else:
         _give_weights(problem, inputs, options, packed)

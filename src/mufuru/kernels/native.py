@@ -20,6 +20,8 @@ from mufuru.ops import CUSTOM
 NO_RESET, BEFORE, AFTER = 0, 1, 2
 RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
 ACTIVATIONS = {"tanh": 0, "sigmoid": 1, "relu": 2}
+DIRECT_STEPS = 4
+"""Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time."""
 
 
 class Inputs(NamedTuple):
@@ -123,7 +125,8 @@ class Shape(NamedTuple):
 def forward(inputs: Inputs, options: Options) -> Outputs:
     """All steps, and what the backward pass will need."""
     problem, out = describe(inputs, options, keep=True)
-    pack(problem, inputs)
+    if not problem.direct:
+        pack(problem, inputs)
     run(problem, inputs, options, out)
     return out
 
@@ -210,7 +213,7 @@ def _problem(
     sizes = (
         steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
         options.reset, options.activation, options.controller_activation, options.reverse,
-        inputs.hh.dtype == torch.float64,
+        inputs.hh.dtype == torch.float64, steps <= DIRECT_STEPS,
     )  # fmt: skip
     masks = inputs.state_mask, inputs.zoneout, inputs.allowed
     tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)

@@ -18,7 +18,7 @@ from mufuru.kernels import library
 
 SIZES = [
     "steps", "batch", "inputs", "hidden", "controller", "ops",
-    "reset", "activation", "controller_activation", "reverse", "is_double",
+    "reset", "activation", "controller_activation", "reverse", "is_double", "direct",
 ]  # fmt: skip
 POINTERS = [
     "codes", "space",
@@ -53,6 +53,7 @@ class Problem:
 
     def __init__(self, sizes: tuple[int, ...], tensors: Sequence[Tensor | None]) -> None:
         self._kept = [tensors]
+        self.direct = bool(sizes[-1])
         pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         self._words = array("q", [*sizes, *pointers, *[0] * (WORDS - len(sizes) - len(pointers))])
         self.address, _ = self._words.buffer_info()

@@ -1,35 +1,51 @@
 // The backward pass through the steps: gradients of pre-activations and of the initial state. The gradients of the
 // weights are products over all the steps at once and wait for the end.
 #pragma once
+#include "direct.h"
 #include "ops.h"
+#include "parallel.h"
 #include "shape.h"
 
 namespace mufuru {
 namespace MUFURU_ARCH {
 
+// What the members of a team have in common.
+template <class T>
+struct StateGradients {
+  Buffer<T> state, seen, controller;
+  StateGradients(const Shape<T>& at, int64_t n) : state(n * at.H), seen(n * at.H), controller(n * at.K) {}
+};
+
 template <class T, class Ops>
 class Backward {
  public:
-  Backward(const Problem& problem, const Work<T>& work, int64_t worker, int64_t workers)
+  Backward(const Problem& problem, const Work<T>& work, StateGradients<T>& gradients, const Share& share, int64_t member, Team& team)
       : at(problem),
         in(problem),
         ops(problem),
         work(work),
         packed(work.packed),
-        mine(problem, worker, workers),
+        mine(share),
         n(mine.n),
+        leads(member == 0),
+        team(team),
+        chunks(at.chunks(), member, team.n),
+        k_panels(panels<T>(at.K), member, team.n),
+        x_panels(panels<T>(at.X), member, team.n),
         plain(!in.allowed && !in.grad_p && !in.grad_v && !in.zoneout && in.activation == kTanh && Ops::fixed),
-        d_state(n * at.H),
-        d_seen(n * at.H),
-        d_controller(n * at.K),
+        d_state(gradients.state),
+        d_seen(gradients.seen),
+        d_controller(gradients.controller),
         inner_rows(at.after ? n * at.W : 0),
         stretch(at.stretch(n)),
-        tiles(tile_size<T>(n * stretch, most(at.seen, at.X))),
+        tiles(at.direct ? 0 : tile_size<T>(n * stretch, most(at.seen, at.X))),
+        passing(at.direct ? n * stretch : 0, most(at.seen, at.X)),
         operand(n * stretch),
         rows(n) {
     for (int64_t i = 0; i < n; ++i) {
       rows[i].allowed = in.allowed ? in.allowed + mine.index(i) * at.L : nullptr;
       rows[i].mask = in.state_mask ? static_cast<const T*>(in.state_mask) + mine.index(i) * at.H : nullptr;
+      if (!leads) continue;
       if (in.grad_s_n)
         std::memcpy(&d_state[i * at.H], static_cast<const T*>(in.grad_s_n) + mine.index(i) * at.H, at.H * sizeof(T));
       if (at.K && in.grad_k_n)
@@ -38,19 +54,23 @@ class Backward {
   }
 
   void run() {
+    team.wait();
     for (int64_t i = in.steps - 1; i >= 0; --i) {
       enter(mine.in_order(i));
       for (int64_t row = 0; row < alive; ++row)
-        for (int64_t u = 0; u < at.H; u += N)
+        for (int64_t u = chunks.begin * at.width; u < units_end(); u += N)
           if (plain && u + N <= at.H) composition<Ops::fixed>(row, u, N);
           else composition<false>(row, u, lanes(u));
       keep_operands();
+      team.wait();
       if (at.K) control();
       if (at.before) reset_gate();
+      if (at.K || at.before) team.wait();
       to_state();
       if (in.d_x && i % stretch == 0) to_inputs(i, least(i + stretch, in.steps));
     }
-    for (int64_t i = 0; i < n; ++i) {
+    team.wait();
+    for (int64_t i = 0; i < n && leads; ++i) {
       std::memcpy(static_cast<T*>(in.d_s0) + mine.index(i) * at.H, &d_state[i * at.H], at.H * sizeof(T));
       if (at.K) std::memcpy(static_cast<T*>(in.d_k0) + mine.index(i) * at.K, &d_controller[i * at.K], at.K * sizeof(T));
     }
@@ -72,15 +92,21 @@ class Backward {
   const T* packed;
   const Share mine;
   const int64_t n;
+  const bool leads;  // does what one of a team has to do for all
+  Team& team;
+  const Range chunks, k_panels, x_panels;
   const bool plain;  // none of the rarer options
   int64_t alive = 0;
-  Buffer<T> d_state, d_seen, d_controller, inner_rows;
+  Buffer<T> &d_state, &d_seen, &d_controller;
+  Buffer<T> inner_rows;
   const int64_t stretch;
   Buffer<T> tiles;
+  Passing<T> passing;
   Buffer<const T*> operand;
   Buffer<Row> rows;
 
   int64_t lanes(int64_t u) const { return least(at.H - u, N); }
+  int64_t units_end() const { return least(chunks.end * at.width, at.H); }
 
   void enter(int64_t t) {
     alive = mine.alive(t);
@@ -92,7 +118,7 @@ class Backward {
       row.before = at.before_row(in.output, at.H, in.s0, at.H, t, mine.index(i));
       row.d_gates = at.row(work.d_gates, t, mine.index(i), at.W);
       row.seen = at.row(work.seen, t, mine.index(i), at.H);
-      if (at.K) {
+      if (at.K && leads) {
         const T* k = at.before_row(static_cast<const T*>(in.gates) + at.rest, at.W, in.k0, at.K, t, mine.index(i));
         std::memcpy(at.row(work.k, t, mine.index(i), at.K), k, at.K * sizeof(T));
       }
@@ -132,7 +158,7 @@ class Backward {
       ds += share * f.ds;
       dv += share * f.dv;
     }
-    for (int64_t j = 0; j < ops.size() - 1; ++j) store<plain>(row.d_logits + j * at.H + u, p[j] * (dp[j] - mean), m);
+    for (int64_t j = 0; j < at.logits; ++j) store<plain>(row.d_logits + j * at.H + u, p[j] * (dp[j] - mean), m);
     store<plain>(&d_state[i * at.H + u], ds, m);
     feature<plain>(row, u, m, plain || in.activation == kTanh ? dv * (T(1) - v * v) : dv * v * (T(1) - v));
   }
@@ -152,16 +178,35 @@ class Backward {
     store<plain>(row.d_inner + u, dv * r, m);
   }
 
-  // operands times panels, and for each vector of the result done(row, column, lanes, value)
-  template <class Done>
-  void each(int64_t n_rows, int64_t depth, const T* panel, int64_t columns, Done done) {
-    each_product<T>(operand.data(), n_rows, depth, panel, columns, tiles.data(), done);
+  // operands times the weights, and for each vector of the result done(row, column, lanes, value); runs(begin, end, visit)
+  // visits rows of the weights as they lie
+  template <class Runs, class Done>
+  void each(int64_t n_rows, int64_t depth, const T* panel, Runs runs, int64_t columns, const Range& range, Done done) {
+    if (!at.direct) return each_product<T>(operand.data(), n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
+    if (n_rows >= kFewRows) {
+      const auto pack = [&](int64_t c, int64_t k, int64_t part, T* to) { runs(k, k + part, PackRuns<T>{c, columns, to}); };
+      return passing.by_panels(operand.data(), n_rows, depth, range.begin, range.end, pack,
+                               [&](int64_t c, const T* tile) { each_vector<T>(tile, n_rows, c, 1, columns, done); });
+    }
+    const int64_t begin = range.begin * at.width, own = least(range.end * at.width, columns) - begin;
+    if (own <= 0) return;
+    const T* sums = passing.by_sweeps(operand.data(), n_rows, columns, own, [&](auto visit) {
+      runs(0, depth, [&](int64_t k, int64_t n, const T* weight, const T* less) { visit(k, n, weight + begin, less ? less + begin : nullptr); });
+    });
+    for (int64_t i = 0; i < n_rows; ++i)
+      for (int64_t u = 0; u < own; u += N) done(i, begin + u, least(own - u, N), load(sums + i * own + u, least(own - u, N)));
+  }
+  // the rows of the weights of gates, from `row` on
+  auto gates(const void* weight, int64_t size, int64_t row) const {
+    return [this, weight, size, row](int64_t begin, int64_t end, auto visit) {
+      gate_runs<T>(at, weight, size, row + begin, row + end, [&](int64_t k, int64_t n, const T* w, const T* less) { visit(k - row, n, w, less); });
+    };
   }
 
   // what the products of this step saw of the state
   void keep_operands() {
     for (int64_t i = 0; i < alive; ++i)
-      for (int64_t u = 0; u < at.H; u += N) {
+      for (int64_t u = chunks.begin * at.width; u < units_end(); u += N) {
         const Row& row = rows[i];
         const int64_t m = lanes(u);
         V<T> seen = load(row.before + u, m);
@@ -174,20 +219,24 @@ class Backward {
 
   void control() {
     for (int64_t i = 0; i < alive; ++i) operand[i] = rows[i].d_logits;
-    each(alive, at.logits * at.H, packed + at.back_logits(), at.K, [&](int64_t i, int64_t u, int64_t m, V<T> dk) {
+    each(alive, at.logits * at.H, packed + at.back_logits(), [&](int64_t begin, int64_t end, auto visit) { logit_runs<T>(at, begin, end, visit); }, at.K, k_panels, [&](int64_t i, int64_t u, int64_t m, V<T> dk) {
       dk += load(&d_controller[i * at.K + u], m);
       const V<T> k = load(rows[i].gates + at.rest + u, m);
       dk = in.controller_activation == kTanh ? dk * (T(1) - k * k) : k > T(0) ? dk : splat<T>(0);
       store(rows[i].d_gates + at.rest + u, dk, m);
     });
+    team.wait();
     for (int64_t i = 0; i < alive; ++i) operand[i] = rows[i].d_gates + at.rest;
-    each(alive, at.K, packed + at.back_k(), at.K,
+    const auto own = [&](int64_t begin, int64_t end, auto visit) {
+      visit(begin, end - begin, at.weights(in.w_kk) + begin * at.K, static_cast<const T*>(nullptr));
+    };
+    each(alive, at.K, packed + at.back_k(), own, at.K, k_panels,
          [&](int64_t i, int64_t u, int64_t m, V<T> dk) { store(&d_controller[i * at.K + u], dk, m); });
   }
 
   void reset_gate() {
     for (int64_t i = 0; i < alive; ++i) operand[i] = rows[i].d_gates;
-    each(alive, at.H, packed, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
+    each(alive, at.H, packed, gates(in.w_hh, at.H, 0), at.H, chunks, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
       const Row& row = rows[i];
       const V<T> r = load(row.gates + at.r + u, m);
       store(row.d_gates + at.r + u, d * load(row.seen + u, m) * r * (T(1) - r), m);
@@ -197,7 +246,7 @@ class Backward {
 
   void to_state() {
     for (int64_t i = 0; i < alive; ++i) operand[i] = at.after ? with_inner(i) : rows[i].d_gates + at.first;
-    each(alive, at.W - at.first, packed + at.back_state(), at.H, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
+    each(alive, at.W - at.first, packed + at.back_state(), gates(in.w_hh, at.H, at.first), at.H, chunks, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
       if (at.before) d += load(&d_seen[i * at.H + u], m);
       if (rows[i].mask) d *= load(rows[i].mask + u, m);
       store(&d_state[i * at.H + u], load(&d_state[i * at.H + u], m) + d, m);
@@ -211,7 +260,7 @@ class Backward {
       for (int64_t t = mine.in_order(k), i = 0; i < mine.alive(t); ++i) operand[m++] = at.row(work.d_gates, t, mine.index(i), at.W);
     T* to = static_cast<T*>(in.d_x);
     const T* first = work.d_gates;
-    each(m, at.W, packed + at.back_x(), at.X, [&](int64_t i, int64_t u, int64_t l, V<T> d) {
+    each(m, at.W, packed + at.back_x(), gates(in.w_ih, at.X, 0), at.X, x_panels, [&](int64_t i, int64_t u, int64_t l, V<T> d) {
       store(to + (operand[i] - first) / at.W * at.X + u, d, l);
     });
   }

@@ -109,7 +109,7 @@ EXPORT uint64_t mufuru_checksum(const Problem* p) {
 }
 
 EXPORT int64_t mufuru_space(const Problem* p, int back) { return kernel(p).space(*p, back); }
-EXPORT void mufuru_pack(const Problem* p) { kernel(p).pack(*p); }
+EXPORT void mufuru_pack(const Problem* p) { kernel(p).pack(*p, threads); }
 EXPORT void mufuru_forward(const Problem* p) { kernel(p).forward(*p, threads); }
 EXPORT void mufuru_activate(const Problem* p, int64_t step) { kernel(p).activate(*p, threads, step); }
 EXPORT void mufuru_compose(const Problem* p, int64_t step) { kernel(p).compose(*p, threads, step); }

@@ -1,49 +1,71 @@
-// The forward pass: a worker takes its sequences through all the steps.
+// The forward pass: a worker takes its sequences through all the steps, or a team takes all sequences, each member some units.
 #pragma once
+#include "direct.h"
 #include "ops.h"
+#include "parallel.h"
 #include "shape.h"
 
 namespace mufuru {
 namespace MUFURU_ARCH {
 
+// What the members of a team have in common.
+template <class T>
+struct States {
+  const int64_t stretch;
+  Buffer<T> state, seen[2], reset_state, controller, bias;
+  Buffer<T> gates;  // only when they are not kept
+
+  States(const Shape<T>& at, int64_t n)
+      : stretch(at.stretch(n)),
+        state(n * at.H),
+        seen{Buffer<T>(n * at.seen), Buffer<T>(n * at.seen)},
+        reset_state(at.before ? n * at.H : 0),
+        controller(n * at.K),
+        bias(at.direct ? at.packed_size() - at.packed_bias() : 0),
+        gates(at.in.gates ? 0 : stretch * n * at.W) {
+    if (at.direct) add_biases<T>(at, at.packed_size() - at.packed_bias(), bias.data());
+  }
+};
+
 template <class T, class Ops>
 class Forward {
  public:
-  Forward(const Problem& problem, int64_t worker, int64_t workers, int64_t first_step)
+  Forward(const Problem& problem, States<T>& states, const Share& share, int64_t first_step, int64_t member, Team& team)
       : at(problem),
         in(problem),
         ops(problem),
         packed(static_cast<const T*>(problem.space)),
-        mine(problem, worker, workers),
+        bias(at.direct ? states.bias.data() : packed + at.packed_bias()),
+        mine(share),
         n(mine.n),
+        leads(member == 0),
+        team(team),
+        states(states),
+        gate_panels(at.direct ? (at.blocks() - 1) * at.chunks() + panels<T>(at.block_size(at.blocks() - 1)) : panels<T>(at.W), member, team.n),
+        chunks(at.chunks(), member, team.n),
+        k_panels(panels<T>(at.K), member, team.n),
         plain(Ops::fixed && in.activation == kTanh && (!at.K || in.b_op) && !in.allowed && !in.p && !in.zoneout && !in.state_mask),
         keeping(in.gates),
-        state(n * at.H),
-        seen(n * at.seen),
-        next_seen(n * at.seen),
-        reset_state(at.before ? n * at.H : 0),
-        controller(n * at.K),
-        stretch(at.stretch(n)),
-        gates(in.gates ? 0 : stretch * n * at.W),
-        probs(at.K && !in.gates ? n * at.logits * at.H : 0),
         units(tile_size<T>(n, at.H)),
         resets(at.after ? tile_size<T>(n, at.H) : 0),
-        tiles(most(tile_size<T>(n * stretch, most(at.W, at.H)), n * at.logits * at.width)),
-        operand(stretch * n),
-        gate_rows(stretch * n),
+        tiles(most(at.direct ? 0 : tile_size<T>(n * states.stretch, most(at.W, at.H)), n * at.logits * at.width)),
+        passing(at.direct ? n * states.stretch : 0, 0),
+        operand(states.stretch * n),
+        gate_rows(states.stretch * n),
         rows(n) {
     for (int64_t i = 0; i < n; ++i) start(i, first_step);
+    team.wait();
   }
 
   void run() {
-    for (int64_t done = 0; done < in.steps; done += stretch) {
-      const int64_t count = least(stretch, in.steps - done);
+    for (int64_t done = 0; done < in.steps; done += states.stretch) {
+      const int64_t count = least(states.stretch, in.steps - done);
       project(done, count);
       for (int64_t k = 0; k < count; ++k) step(mine.in_order(done + k), k, true);
     }
-    for (int64_t i = 0; i < n; ++i) {
-      std::memcpy(static_cast<T*>(in.s_n) + mine.index(i) * at.H, &state[i * at.H], at.H * sizeof(T));
-      if (at.K) std::memcpy(static_cast<T*>(in.k_n) + mine.index(i) * at.K, &seen[i * at.seen + at.H], at.K * sizeof(T));
+    for (int64_t i = 0; i < n && leads; ++i) {
+      std::memcpy(static_cast<T*>(in.s_n) + mine.index(i) * at.H, &states.state[i * at.H], at.H * sizeof(T));
+      if (at.K) std::memcpy(static_cast<T*>(in.k_n) + mine.index(i) * at.K, &seen()[i * at.seen + at.H], at.K * sizeof(T));
     }
   }
 
@@ -77,24 +99,28 @@ class Forward {
   const Shape<T> at;
   const Problem& in;
   const Ops ops;
-  const T* packed;
+  const T *packed, *bias;
   const Share mine;
   const int64_t n;
+  const bool leads;  // does what one of a team has to do for all
+  Team& team;
+  States<T>& states;
+  const Range gate_panels, chunks, k_panels;
   const bool plain;    // none of the rarer options
   const bool keeping;  // a backward pass will come
-  int64_t alive = 0;
-  Buffer<T> state, seen, next_seen, reset_state, controller;
-  const int64_t stretch;
-  Buffer<T> gates, probs;  // only when they are not kept
+  int64_t alive = 0, now = 0;
   Buffer<T> units, resets, tiles;  // products: of units with one block of the weights, and others
+  Passing<T> passing;
   Buffer<const T*> operand;
   Buffer<T*> gate_rows;
   Buffer<Row> rows;
 
+  Buffer<T>& seen() { return states.seen[now]; }
+  Buffer<T>& next_seen() { return states.seen[1 - now]; }
   int64_t lanes(int64_t u) const { return least(at.H - u, N); }
   // the gates of sequence i at step t, the k-th of a stretch
   T* gate_row(int64_t t, int64_t i, int64_t k) {
-    return in.gates ? at.row(in.gates, t, mine.index(i), at.W) : &gates[(k * n + i) * at.W];
+    return in.gates ? at.row(in.gates, t, mine.index(i), at.W) : &states.gates[(k * n + i) * at.W];
   }
   const T* const* rows_of(const Buffer<T>& matrix, int64_t width) {
     for (int64_t i = 0; i < alive; ++i) operand[i] = &matrix[i * width];
@@ -104,12 +130,13 @@ class Forward {
   void start(int64_t i, int64_t t) {
     rows[i].mask = in.state_mask ? static_cast<const T*>(in.state_mask) + mine.index(i) * at.H : nullptr;
     rows[i].allowed = in.allowed ? in.allowed + mine.index(i) * at.L : nullptr;
-    std::memcpy(&state[i * at.H], at.before_row(in.output, at.H, in.s0, at.H, t, mine.index(i)), at.H * sizeof(T));
-    for (int64_t u = 0; u < at.H; u += N) see(seen, i, u, lanes(u), load(&state[i * at.H + u], lanes(u)));
+    if (!leads) return;
+    std::memcpy(&states.state[i * at.H], at.before_row(in.output, at.H, in.s0, at.H, t, mine.index(i)), at.H * sizeof(T));
+    for (int64_t u = 0; u < at.H; u += N) see(seen(), i, u, lanes(u), load(&states.state[i * at.H + u], lanes(u)));
     if (!at.K) return;
     const T* kept = in.gates ? static_cast<const T*>(in.gates) + at.rest : nullptr;
     const T* k = at.before_row(kept, at.W, in.k0, at.K, t, mine.index(i));
-    std::memcpy(&seen[i * at.seen + at.H], k, at.K * sizeof(T));
+    std::memcpy(&seen()[i * at.seen + at.H], k, at.K * sizeof(T));
   }
 
   void enter(int64_t t, int64_t k) {
@@ -118,14 +145,32 @@ class Forward {
       Row& row = rows[i];
       row.place = in.offsets[t] + mine.index(i);
       row.gates = gate_row(t, i, k);
-      row.probs = row.gates + at.rest;
-      if (at.K) row.probs = in.gates ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : &probs[i * at.logits * at.H];
+      row.probs = !at.K ? row.gates + at.rest : keeping ? at.row(in.probs, t, mine.index(i), at.logits * at.H) : nullptr;
       row.output = at.row(in.output, t, mine.index(i), at.H);
       row.p = in.p ? at.row(in.p, t, mine.index(i), at.L * at.H) : nullptr;
       row.v = in.v ? at.row(in.v, t, mine.index(i), at.H) : nullptr;
       row.inner = in.inner ? at.row(in.inner, t, mine.index(i), at.H) : nullptr;
       row.zoneout = in.zoneout ? at.row(in.zoneout, t, mine.index(i), at.H) : nullptr;
     }
+  }
+
+  // operands times the weights of the panels in a range, and for each vector of the result done(row, column, lanes, value);
+  // rows(c) are the weights of a panel as they lie
+  template <class Weights, class Done>
+  void each(const T* const* operands, int64_t n_rows, int64_t depth, const T* panel, Weights rows, int64_t columns,
+            const Range& range, Done done) {
+    if (!at.direct) return each_product<T>(operands, n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
+    passing.by_rows(operands, n_rows, depth, range.begin, range.end, rows, [&](int64_t c, const T* tile) {
+      each_vector<T>(tile, n_rows, c, 1, columns, done);
+    });
+  }
+  // operands times weights as they lie, into out[panel][row][width]
+  template <class Weights>
+  void into(const T* const* operands, int64_t depth, int64_t begin, int64_t end, Weights rows, T* out) {
+    const int64_t size = alive * at.width;
+    passing.by_rows(operands, alive, depth, begin, end, rows, [&](int64_t c, const T* tile) {
+      std::memcpy(out + (c - begin) * size, tile, size * sizeof(T));
+    });
   }
 
   // products of the inputs of `count` steps, beginning with the one that is `first` in order
@@ -138,25 +183,37 @@ class Forward {
         gate_rows[m] = gate_row(t, i, k);
       }
     }
-    const T* bias = packed + at.packed_bias();
-    each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, tiles.data(),
-                    [&](int64_t i, int64_t column, int64_t l, V<T> y) __attribute__((always_inline)) {
-                      store(gate_rows[i] + column, y + load(bias + column, l), l);
-                    });
+    const auto stored = [&](int64_t i, int64_t column, int64_t l, V<T> y) __attribute__((always_inline)) {
+      store(gate_rows[i] + column, y + load(bias + column, l), l);
+    };
+    if (!at.direct)
+      each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, gate_panels.begin, gate_panels.end, tiles.data(), stored);
+    else
+      passing.by_rows(operand.data(), m, at.X, gate_panels.begin, gate_panels.end,
+                      [&](int64_t panel) { return input_rows<T>(at, panel); },
+                      [&](int64_t panel, const T* tile) {
+                        const int64_t block = least(panel / at.chunks(), at.blocks() - 1), c = panel - block * at.chunks();
+                        each_vector<T>(tile, m, c, 1, at.block_size(block), [&](int64_t i, int64_t u, int64_t l, V<T> y) {
+                          stored(i, block * at.H + u, l, y);
+                        });
+                      });
+    team.wait();
   }
 
   void step(int64_t t, int64_t k, bool composing) {
     enter(t, k);
     if (at.before) reset_gate();
     if (at.K) control();
-    const int64_t together = alive > kRows ? 1 : at.chunks();
-    for (int64_t c = 0; c < at.chunks(); c += together) {
+    if (at.before || at.K) team.wait();
+    const int64_t together = alive > kRows ? 1 : chunks.end - chunks.begin;
+    for (int64_t c = chunks.begin; c < chunks.end; c += together) {
       from_state(c, together);
       for (int64_t k = 0; k < together; ++k) chunk(c + k, k, composing);
     }
-    for (int64_t i = alive; i < n; ++i)  // ended, or (in reverse) not begun: the state stays
-      std::memcpy(&next_seen[i * at.seen], &seen[i * at.seen], at.seen * sizeof(T));
-    seen.swap(next_seen);
+    for (int64_t i = alive; i < n && leads; ++i)  // ended, or (in reverse) not begun: the state stays
+      std::memcpy(&next_seen()[i * at.seen], &seen()[i * at.seen], at.seen * sizeof(T));
+    now = 1 - now;
+    team.wait();
   }
 
   // what products will see of a state
@@ -166,43 +223,62 @@ class Forward {
   }
 
   void reset_gate() {
-    each_product<T>(rows_of(seen, at.seen), alive, at.H, packed + at.packed_r(), at.H, tiles.data(),
-                    [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
-                      T* gate = rows[i].gates + at.r + u;
-                      const V<T> r = sigmoid<T>(load(gate, m) + y);
-                      if (keeping) store(gate, r, m);
-                      store(&reset_state[i * at.H + u], r * load(&seen[i * at.seen + u], m), m);
-                    });
+    each(rows_of(seen(), at.seen), alive, at.H, packed + at.packed_r(), state_rows(at.r), at.H, chunks,
+         [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
+           const V<T> r = sigmoid<T>(load(rows[i].gates + at.r + u, m) + y);
+           if (keeping) store(rows[i].gates + at.r + u, r, m);
+           store(&states.reset_state[i * at.H + u], r * load(&seen()[i * at.seen + u], m), m);
+         });
   }
 
   // k = tanh or relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
   void control() {
-    each_product<T>(rows_of(seen, at.seen), alive, at.seen, packed + at.packed_k(), at.K, tiles.data(),
-                    [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
-                      T* gate = rows[i].gates + at.rest + u;
-                      V<T> k = load(gate, m) + y;
-                      k = in.controller_activation == kTanh ? tanh<T>(k) : k < T(0) ? splat<T>(0) : k;
-                      store(gate, k, m);
-                      store(&controller[i * at.K + u], k, m);
-                      store(&next_seen[i * at.seen + at.H + u], k, m);
-                    });
+    each(rows_of(seen(), at.seen), alive, at.seen, packed + at.packed_k(), [&](int64_t c) { return controller_rows<T>(at, c); }, at.K, k_panels,
+         [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
+           V<T> k = load(rows[i].gates + at.rest + u, m) + y;
+           k = in.controller_activation == kTanh ? tanh<T>(k) : k < T(0) ? splat<T>(0) : k;
+           if (keeping) store(rows[i].gates + at.rest + u, k, m);
+           store(&states.controller[i * at.K + u], k, m);
+           store(&next_seen()[i * at.seen + at.H + u], k, m);
+         });
+  }
+
+  // the weights by the state of panels of units, the rows of W_hh from `row` on
+  auto state_rows(int64_t row) const {
+    return [this, row](int64_t c) {
+      const int64_t u = c * at.width;
+      return Rows<T>{at.weights(in.w_hh) + (row + u) * at.H, nullptr, at.H, least(at.H - u, at.width)};
+    };
   }
 
   // what the features of `count` panels of units take from the state and, with the reset gate after it, that gate too
   void from_state(int64_t first, int64_t count) {
+    const T* const* operands = at.before ? rows_of(states.reset_state, at.H) : rows_of(seen(), at.seen);
+    if (at.direct) {
+      into(operands, at.H, first, first + count, state_rows(0), units.data());
+      if (at.after) into(operands, at.H, first, first + count, state_rows(at.r), resets.data());
+      return;
+    }
     const T* panel = packed + at.packed_chunks() + first * at.packed_chunk();
-    const T* const* operands = at.before ? rows_of(reset_state, at.H) : rows_of(seen, at.seen);
     product<T>(operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, units.data());
     if (!at.after) return;
     product<T>(operands, alive, at.H, panel + at.H * at.width, at.packed_chunk(), first, count, at.H, resets.data());
   }
 
+  // the products of the logits of the units of panel c, an operation after another
+  void logits(int64_t c) {
+    const T* const* operands = at.K ? rows_of(states.controller, at.K) : rows_of(seen(), at.seen);
+    const int64_t depth = at.logit_depth;
+    if (at.direct)
+      return into(operands, depth, 0, at.logits, [&](int64_t j) { return logit_rows<T>(at, j, c); }, tiles.data());
+    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.H * at.width;
+    product<T>(operands, alive, depth, panel, depth * at.width, at.logits, is_half<T>(at.H, c), tiles.data());
+  }
+
   // features, weights and new state of the units of panel c, the k-th of those that from_state worked on
   void chunk(int64_t c, int64_t k, bool composing) {
     const int64_t tile = alive * at.width;
-    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.H * at.width;
-    const T* const* operands = at.K ? rows_of(controller, at.K) : rows_of(seen, at.seen);
-    product<T>(operands, alive, at.logit_depth, panel, at.logit_depth * at.width, at.logits, is_half<T>(at.H, c), tiles.data());
+    logits(c);
     each_vector<T>(&units[k * tile], alive, c, 1, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
       const int64_t place = i * at.width + u - c * at.width;
       const V<T> reset_y = at.after ? load(&resets[k * tile + place]) : V<T>{};
@@ -242,11 +318,11 @@ class Forward {
   template <bool plain>
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
-    T* kept = row.probs + u;
+    T* kept = keeping ? row.probs + u : nullptr;
     const int64_t last = ops.size() - 1;
     // what the products with the state are added to: the inputs' part, biases in it, or with a controller biases alone
     const T* added = at.K ? static_cast<const T*>(in.b_op) : row.probs;
-    const T* reference = at.K ? added + (added ? last * at.H : 0) : packed + at.packed_bias() + at.W;
+    const T* reference = at.K ? added + (added ? last * at.H : 0) : bias + at.W;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
     p[last] = plain || reference ? load<plain>(reference + u, m) : splat<T>(0);
     if (!plain && row.allowed && !row.allowed[last]) p[last] = forbidden;
@@ -270,7 +346,7 @@ class Forward {
   template <bool plain>
   void new_state(int64_t i, int64_t u, int64_t m, const V<T>* p, V<T> v) {
     const Row& row = rows[i];
-    const V<T> s = load<plain>(&state[i * at.H + u], m);
+    const V<T> s = load<plain>(&states.state[i * at.H + u], m);
     V<T> sum{};
     for (int64_t j = 0; j < ops.size(); ++j) {
       if (ops.built_in(j)) sum += p[j] * compose<T>(ops[j], s, v).value;
@@ -281,9 +357,9 @@ class Forward {
       sum = share * s + (T(1) - share) * sum;
     }
     store<plain>(row.output + u, sum, m);
-    store<plain>(&state[i * at.H + u], sum, m);
-    if (plain) store(&next_seen[i * at.seen + u], sum);
-    else see(next_seen, i, u, m, sum);
+    store<plain>(&states.state[i * at.H + u], sum, m);
+    if (plain) store(&next_seen()[i * at.seen + u], sum);
+    else see(next_seen(), i, u, m, sum);
   }
 };
 

@@ -1,6 +1,6 @@
 // The gradients of the weights: products over all rows of all steps, once the gradients of the gates are known.
 #pragma once
-#include "outer.h"
+#include "direct.h"
 #include "shape.h"
 
 namespace mufuru {
@@ -15,6 +15,7 @@ struct Product {
   Matrix<T> left;
   int64_t rights[2];
   T *to[2], *sums[2];
+  int64_t ops = 0;  // the columns are the logits of so many operations, and minus their sums is the reference's
 };
 
 // One worker's share of all products: every workers-th panel of their left sides. A number of the result is
@@ -38,12 +39,23 @@ class Gradients {
       add({features, {x, state}, {d_ih, d_hh}, {bias_ih, bias_hh}});
     }
     T *further_ih = bias_ih ? bias_ih + at.H : nothing, *further_hh = bias_hh ? bias_hh + at.H : nothing;
-    add({{d_gates + at.H, at.W, at.W - at.H}, {x, seen}, {d_ih + at.H * at.X, d_hh + at.H * at.H}, {further_ih, further_hh}});
+    const int64_t others = (at.direct && !at.K ? at.rest : at.W) - at.H;
+    add({{d_gates + at.H, at.W, others}, {x, seen}, {d_ih + at.H * at.X, d_hh + at.H * at.H}, {further_ih, further_hh}});
+    if (at.direct && !at.K)
+      add({{d_gates + at.rest, at.W, at.logits * at.H},
+           {x, seen},
+           {d_ih + at.rest * at.X, d_hh + at.rest * at.H},
+           {bias_ih ? bias_ih + at.rest : nothing, bias_hh ? bias_hh + at.rest : nothing},
+           at.logits});
     if (!at.K) return;
     const int64_t before = right({work.k, at.K, at.K}), k = right({gates + at.rest, at.W, at.K});
     const int64_t logits = at.logits * at.H;
     add({{d_gates + at.rest, at.W, at.K}, {before, kNone}, {d_kk, nothing}, {nothing, nothing}});
-    add({{work.d_probs, logits, logits}, {k, kNone}, {static_cast<T*>(in.d_op), nothing}, {static_cast<T*>(in.d_bias_op), nothing}});
+    add({{work.d_probs, at.logits * at.H, logits},
+         {k, kNone},
+         {static_cast<T*>(in.d_op), nothing},
+         {static_cast<T*>(in.d_bias_op), nothing},
+         at.direct ? at.logits : 0});
   }
 
   void run(int64_t worker, int64_t workers) const {
@@ -74,6 +86,22 @@ class Gradients {
     });
   }
 
+  // the same straight into the results, a few rows of them after another: for few rows of all steps
+  void run_direct(int64_t member, int64_t members) const {
+    Buffer<T> factors(kBlock * kRows);
+    for (int64_t i = 0; i < n; ++i) {
+      const Product<T>& p = products[i];
+      const int64_t units = p.ops ? at.H : p.left.columns;
+      const Range mine((units + kRows - 1) / kRows, member, members);
+      const int64_t end = least(mine.end * kRows, units);
+      if (p.ops < 2)
+        for (int64_t u = mine.begin * kRows; u < end; u += kRows) some_rows(p, u, 1, least(end - u, kRows), factors.data());
+      else
+        for (int64_t u = mine.begin * kRows; u < end; ++u)
+          for (int64_t j = 0; j < p.ops; j += kRows) some_rows(p, j * at.H + u, at.H, least(p.ops - j, kRows), factors.data());
+    }
+  }
+
   // the reference operation's rows are minus the sum of the others'
   void complete() const {
     const Problem& in = at.in;
@@ -97,7 +125,7 @@ class Gradients {
   const int64_t total;
   T* const turned;  // the results, a panel of left after another, each transposed
   Matrix<T> rights[kRights];
-  Product<T> products[5];
+  Product<T> products[6];
   int64_t n_rights = 0, n = 0;
 
   int64_t right(const Matrix<T>& matrix) {
@@ -132,6 +160,37 @@ class Gradients {
       }
     for (T* all : p.sums)
       for (int64_t c = 0; all && c < columns; ++c) all[first + c] = (begin ? all[first + c] : 0) + sum[c / N][c % N];
+  }
+
+  // the rows of the results for `count` columns of left, `apart` from one to the next
+  void some_rows(const Product<T>& p, int64_t first, int64_t apart, int64_t count, T* factors) const {
+    const bool shared = p.ops > 1, more = shared && first >= at.H;
+    const int64_t reference = p.ops * at.H + (shared ? first % at.H : first);
+    for (int64_t begin = 0; begin == 0 || begin < total; begin += kBlock) {
+      const int64_t rows = least(kBlock, total - begin);
+      const T* row = p.left.data + begin * p.left.stride + first;
+      T sums[kRows] = {};
+      for (int64_t k = 0; k < rows; ++k, row += p.left.stride)
+        for (int64_t c = 0; c < count; ++c) sums[c] += factors[k * count + c] = row[c * apart];
+      for (T* all : p.sums)
+        for (int64_t c = 0; all && c < count; ++c) all[first + c * apart] = (begin ? all[first + c * apart] : 0) + sums[c];
+      for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
+        const Matrix<T>& right = rights[p.rights[side]];
+        const T* from = right.data + begin * right.stride;
+        T *to = p.to[side] + first * right.columns, *off = p.to[side] + reference * right.columns;
+        const auto outer = [&](auto less) {
+          outer_rows<T, decltype(less)::value>(count, factors, from, right.stride, rows, right.columns, to, apart * right.columns, off, begin > 0, more);
+        };
+        if (shared && begin + rows == total) outer(std::integral_constant<Less, Less::shared>{});
+        else if (p.ops == 1) outer(std::integral_constant<Less, Less::own>{});
+        else outer(std::integral_constant<Less, Less::none>{});
+      }
+    }
+    for (T* all : p.sums)
+      for (int64_t c = 0; all && p.ops && c < count; ++c) {
+        T& rest = all[reference + (shared ? 0 : c)];
+        rest = (shared && (more || c) ? rest : 0) - all[first + c * apart];
+      }
   }
 
   void reference(T* logits, int64_t size) const {

@@ -8,10 +8,31 @@
 namespace mufuru {
 namespace MUFURU_ARCH {
 
+constexpr int64_t kPacking = 4;  // packing the weights takes about as long as the products of so many rows
+
+// how many threads a call is worth that goes through so many rows of all steps, if it has so many parts
 template <class T>
-int64_t workers(const Problem& problem, const Threads& threads, int64_t steps_rows, bool by_sequence = true) {
+int64_t workers(const Problem& problem, const Threads& threads, int64_t rows, int64_t parts) {
   const Shape<T> at(problem);
-  return workers(threads, steps_rows * at.W * (at.seen + at.X), by_sequence ? problem.batch : kMany);
+  return workers(threads, rows * at.W * (at.seen + at.X), parts);
+}
+
+// Work on all rows of all steps: run(common, share, member, team). Workers with sequences of their own need not wait for
+// each other; a team works on the same sequences, each member on some units, and has a Common for all.
+template <class T, class Common, class Run>
+void share_out(const Problem& problem, const Threads& threads, int64_t rows, Run run) {
+  const Shape<T> at(problem);
+  const int64_t by_units = workers<T>(problem, threads, rows, at.chunks());
+  if (at.direct || (problem.batch == 1 && by_units > 1)) {
+    Common common(at, problem.batch);
+    return in_team(threads, by_units, [&](int64_t member, Team& team) { run(common, Share(problem, 0, 1), member, team); });
+  }
+  in_parallel(threads, workers<T>(problem, threads, rows, problem.batch), [&](int64_t worker, int64_t n) {
+    const Share share(problem, worker, n);
+    Common common(at, share.n);
+    Team alone(1);
+    run(common, share, 0, alone);
+  });
 }
 
 // run(Ops) with the list of operations that fits; the lists known at compile time where speed matters most
@@ -29,46 +50,60 @@ void forward(const Problem& problem, const Threads& threads) {
   const int64_t first = problem.reverse ? problem.steps - 1 : 0;
   with_ops<T>(problem, [&](auto* ops) {
     using Ops = std::remove_pointer_t<decltype(ops)>;
-    in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
-                [&](int64_t worker, int64_t n) { Forward<T, Ops>(problem, worker, n, first).run(); });
+    const auto run = [&](States<T>& states, const Share& share, int64_t member, Team& team) {
+      Forward<T, Ops>(problem, states, share, first, member, team).run();
+    };
+    share_out<T, States<T>>(problem, threads, problem.offsets[problem.steps], run);
   });
 }
 
 template <class T>
 void activate(const Problem& problem, const Threads& threads, int64_t step) {
-  in_parallel(threads, workers<T>(problem, threads, problem.batch),
-              [&](int64_t worker, int64_t n) { Forward<T, Listed>(problem, worker, n, step).activate(step); });
+  const auto run = [&](States<T>& states, const Share& share, int64_t member, Team& team) {
+    Forward<T, Listed>(problem, states, share, step, member, team).activate(step);
+  };
+  share_out<T, States<T>>(problem, threads, problem.batch, run);
 }
 
 template <class T>
 void compose(const Problem& problem, const Threads&, int64_t step) {
-  Forward<T, Listed>(problem, 0, 1, step).compose_step(step);
+  States<T> states(Shape<T>(problem), problem.batch);
+  Team alone(1);
+  Forward<T, Listed>(problem, states, Share(problem, 0, 1), step, 0, alone).compose_step(step);
 }
 
 template <class T>
 void backward(const Problem& problem, const Threads& threads) {
   const Work<T> work(Shape<T>(problem), problem.space);
-  pack_backward<T>(problem, work.packed);
+  const int64_t total = problem.offsets[problem.steps];
+  const Gradients<T> gradients(problem, work);
+  if (!problem.direct)
+    in_parallel(threads, workers<T>(problem, threads, kPacking, kMany),
+                [&](int64_t worker, int64_t n) { pack_backward<T>(problem, work.packed, worker, n); });
   with_ops<T>(problem, [&](auto* ops) {
     using Ops = std::remove_pointer_t<decltype(ops)>;
-    in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps]),
-                [&](int64_t worker, int64_t n) { Backward<T, Ops>(problem, work, worker, n).run(); });
+    const auto run = [&](StateGradients<T>& states, const Share& share, int64_t member, Team& team) {
+      Backward<T, Ops>(problem, work, states, share, member, team).run();
+      if (problem.direct) gradients.run_direct(member, team.n);
+    };
+    share_out<T, StateGradients<T>>(problem, threads, total, run);
   });
-  const Gradients<T> gradients(problem, work);
-  in_parallel(threads, workers<T>(problem, threads, problem.offsets[problem.steps], false),
-              [&](int64_t worker, int64_t n) { gradients.run(worker, n); });
+  if (problem.direct && problem.ops > 1) return;
+  if (!problem.direct)
+    in_parallel(threads, workers<T>(problem, threads, total, kMany), [&](int64_t worker, int64_t n) { gradients.run(worker, n); });
   gradients.complete();
 }
 
 template <class T>
 int64_t space(const Problem& problem, bool back) {
   const Shape<T> at(problem);
-  return back ? Work<T>(at, nullptr).size : at.packed_size();
+  return back ? Work<T>(at, nullptr).size : at.direct ? 0 : at.packed_size();
 }
 
 template <class T>
-void pack(const Problem& problem) {
-  pack_forward<T>(problem, static_cast<T*>(problem.space));
+void pack(const Problem& problem, const Threads& threads) {
+  in_parallel(threads, workers<T>(problem, threads, kPacking, kMany),
+              [&](int64_t worker, int64_t n) { pack_forward<T>(problem, static_cast<T*>(problem.space), worker, n); });
 }
 
 template <class T>

@@ -48,38 +48,6 @@ inline void outer(int64_t columns, const T* right, const T* left, int64_t rows, 
   }
 }
 
-// lane l is lane which[l] of a and b, one behind the other
-template <class T>
-__attribute__((always_inline)) inline V<T> chosen(V<T> a, V<T> b, I<T> which) {
-#if defined(__clang__)
-  V<T> y{};
-  for (int64_t n = Lanes<T>::n, l = 0; l < n; ++l) y[l] = which[l] < n ? a[which[l]] : b[which[l] - n];
-  return y;
-#else
-  return __builtin_shuffle(a, b, which);
-#endif
-}
-
-// rows become columns: lane l of vector i goes to lane i of vector l, one bit of their numbers after the other
-template <class T, int64_t bit = Lanes<T>::n / 2>
-__attribute__((always_inline)) inline void transpose(V<T>* v) {
-  constexpr int64_t n = Lanes<T>::n;
-  I<T> upper{}, lower{};
-#pragma GCC unroll 16
-  for (int64_t l = 0; l < n; ++l) {
-    upper[l] = l & bit ? n + l - bit : l;
-    lower[l] = l & bit ? n + l : l + bit;
-  }
-#pragma GCC unroll 16
-  for (int64_t i = 0; i < n; ++i) {
-    if (i & bit) continue;
-    const V<T> a = v[i], b = v[i + bit];
-    v[i] = chosen<T>(a, b, upper);
-    v[i + bit] = chosen<T>(a, b, lower);
-  }
-  if constexpr (bit > 1) transpose<T, bit / 2>(v);
-}
-
 // columns, filled up to whole groups of kRows
 inline int64_t grouped(int64_t columns) { return (columns + kRows - 1) / kRows * kRows; }
 

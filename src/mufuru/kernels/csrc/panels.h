@@ -27,7 +27,7 @@ constexpr int panels_at_once(int rows, int vectors) { return rows * vectors < 2 
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
 // in one order, so a row's result does not depend on its company.
 template <class T, int R, int P, int U>
-inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel) {
+inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel, bool add) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   V<T> sum[R][P][U];  // unrolled throughout, so that it lives in registers
   const T* a[R];
@@ -35,7 +35,8 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
   for (int r = 0; r < R; ++r) {
     a[r] = rows[r];
 #pragma GCC unroll 16
-    for (int p = 0; p < P * U; ++p) sum[r][p / U][p % U] = splat<T>(0);
+    for (int p = 0; p < P * U; ++p)
+      sum[r][p / U][p % U] = add ? load(out + p / U * out_panel + r * width + p % U * n) : splat<T>(0);
   }
   for (int64_t k = 0; k < depth; ++k, panel += width) {
 #pragma GCC unroll 8
@@ -64,16 +65,16 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 // R rows times `count` panels, as many at once as there are accumulators for
 template <class T, int R, int U, int P = panels_at_once(R, U)>
 inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t apart, int64_t count, T* out,
-                  int64_t out_panel) {
+                  int64_t out_panel, bool add) {
   for (; count >= P; count -= P, panel += P * apart, out += P * out_panel)
-    tile<T, R, P, U>(rows, depth, panel, apart, out, out_panel);
-  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel);
+    tile<T, R, P, U>(rows, depth, panel, apart, out, out_panel, add);
+  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel, add);
 }
 
-// All rows times `count` panels, of which U vectors are needed, into out[panel][row][width].
+// All rows times `count` panels, of which U vectors are needed, into out[panel][row][width] or added to what is there.
 template <class T, int U>
 __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t apart,
-                                       int64_t count, T* out) {
+                                       int64_t count, T* out, bool add = false) {
   constexpr int64_t width = Panel<T>::width;
   const int64_t out_panel = n_rows * width;
   if (n_rows <= 0) return;
@@ -88,12 +89,12 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
       const T* const* a = rows + begin;
       T* to = out + first * out_panel + begin * width;
       switch (end - begin) {
-        case 1: strip<T, 1, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 2: strip<T, 2, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 3: strip<T, 3, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 4: strip<T, 4, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 5: strip<T, 5, U>(a, depth, from, apart, now, to, out_panel); break;
-        default: strip<T, 6, U>(a, depth, from, apart, now, to, out_panel); break;
+        case 1: strip<T, 1, U>(a, depth, from, apart, now, to, out_panel, add); break;
+        case 2: strip<T, 2, U>(a, depth, from, apart, now, to, out_panel, add); break;
+        case 3: strip<T, 3, U>(a, depth, from, apart, now, to, out_panel, add); break;
+        case 4: strip<T, 4, U>(a, depth, from, apart, now, to, out_panel, add); break;
+        case 5: strip<T, 5, U>(a, depth, from, apart, now, to, out_panel, add); break;
+        default: strip<T, 6, U>(a, depth, from, apart, now, to, out_panel, add); break;
       }
     }
   }
@@ -132,42 +133,89 @@ inline int64_t tile_size(int64_t rows, int64_t columns) {
   return Panel<T>::width * most(rows, least(rows, kRows) * panels<T>(columns));
 }
 
-// Rows times panels that lie one after another, and done(row, column, lanes, value) for each vector of the result.
+// Rows times the panels from `begin` to `end`, which lie one after another, and done(row, column, lanes, value) for each
+// vector of the result.
 template <class T, class Done>
-inline void each_product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t columns, T* tiles,
-                         Done done) {
-  const int64_t size = depth * Panel<T>::width, count = panels<T>(columns);
-  const int64_t together = n_rows > kRows ? 1 : count;
-  for (int64_t first = 0; first < count; first += together) {
+inline void each_product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t columns, int64_t begin,
+                         int64_t end, T* tiles, Done done) {
+  const int64_t size = depth * Panel<T>::width;
+  const int64_t together = n_rows > kRows ? 1 : end - begin;
+  for (int64_t first = begin; first < end; first += together) {
     product<T>(rows, n_rows, depth, panel + first * size, size, first, together, columns, tiles);
     each_vector<T>(tiles, n_rows, first, together, columns, done);
   }
 }
 
-// Rows of a weight matrix (row-major, `depth` long, `minus` subtracted where given) as columns of one panel.
+// lane l is lane which[l] of a and b, one behind the other
+template <class T>
+__attribute__((always_inline)) inline V<T> chosen(V<T> a, V<T> b, I<T> which) {
+#if defined(__clang__)
+  V<T> y{};
+  for (int64_t n = Lanes<T>::n, l = 0; l < n; ++l) y[l] = which[l] < n ? a[which[l]] : b[which[l] - n];
+  return y;
+#else
+  return __builtin_shuffle(a, b, which);
+#endif
+}
+
+// rows become columns: lane l of vector i goes to lane i of vector l, one bit of their numbers after the other
+template <class T, int64_t bit = Lanes<T>::n / 2>
+__attribute__((always_inline)) inline void transpose(V<T>* v) {
+  constexpr int64_t n = Lanes<T>::n;
+  I<T> upper{}, lower{};
+#pragma GCC unroll 16
+  for (int64_t l = 0; l < n; ++l) {
+    upper[l] = l & bit ? n + l - bit : l;
+    lower[l] = l & bit ? n + l : l + bit;
+  }
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < n; ++i) {
+    if (i & bit) continue;
+    const V<T> a = v[i], b = v[i + bit];
+    v[i] = chosen<T>(a, b, upper);
+    v[i + bit] = chosen<T>(a, b, lower);
+  }
+  if constexpr (bit > 1) transpose<T, bit / 2>(v);
+}
+
+// Rows of a weight matrix (row-major, the first `depth` of each, `minus` subtracted where given) as columns of one panel.
 template <class T>
 inline void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to) {
-  constexpr int64_t width = Panel<T>::width;
-  for (int64_t column = 0; column < columns; ++column) {
-    const T* from = weight + column * row_length;
-    const T* less = minus ? minus + column * row_length : nullptr;
-    for (int64_t k = 0; k < depth; ++k) to[k * width + column] = less ? from[k] - less[k] : from[k];
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  const auto square = [&](int64_t k, int64_t half, int64_t m, auto whole) __attribute__((always_inline)) {
+    constexpr bool all = decltype(whole)::value;
+    V<T> v[n]{};
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < n; ++i) {
+      if (!all && half + i >= columns) break;
+      const int64_t place = (half + i) * row_length + k;
+      v[i] = load<all>(weight + place, m);
+      if (minus) v[i] -= load<all>(minus + place, m);
+    }
+    transpose<T>(v);
+#pragma GCC unroll 16
+    for (int64_t l = 0; l < n; ++l)
+      if (all || l < m) store(to + (k + l) * width + half, v[l]);
+  };
+  for (int64_t half = 0; half < width; half += n) {
+    int64_t k = 0;
+    if (half + n <= columns)
+      for (; k + n <= depth; k += n) square(k, half, n, std::true_type{});
+    for (; k < depth; k += n) square(k, half, least(n, depth - k), std::false_type{});
   }
-  for (int64_t k = 0; k < depth; ++k)
-    for (int64_t column = columns; column < width; ++column) to[k * width + column] = 0;
 }
 
 // Columns of a weight matrix (row-major) as columns of one panel; the depth runs over the rows.
 template <class T>
 inline void pack_columns(const T* weight, const T* minus, int64_t row_length, int64_t rows, int64_t columns, T* to) {
-  constexpr int64_t width = Panel<T>::width;
-  for (int64_t k = 0; k < rows; ++k) {
-    const T* from = weight + k * row_length;
-    const T* less = minus ? minus + k * row_length : nullptr;
-    for (int64_t column = 0; column < columns; ++column)
-      to[k * width + column] = less ? from[column] - less[column] : from[column];
-    for (int64_t column = columns; column < width; ++column) to[k * width + column] = 0;
-  }
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  for (int64_t k = 0; k < rows; ++k, weight += row_length, to += width)
+    for (int64_t half = 0; half < width; half += n) {
+      const int64_t m = columns - half;
+      V<T> x = m > 0 ? load(weight + half, m) : splat<T>(0);
+      if (minus && m > 0) x -= load(minus + k * row_length + half, m);
+      store(to + half, x);
+    }
 }
 
 }  // namespace MUFURU_ARCH

@@ -1,5 +1,7 @@
 // Work dealt out to torch's threads.
 #pragma once
+#include <sched.h>
+
 #include "problem.h"
 #include "vec.h"
 
@@ -33,6 +35,76 @@ void in_parallel(const Threads& threads, int64_t n, Run run) {
       [](int64_t begin, int64_t end, void* p) {
         auto& context = *static_cast<Context*>(p);
         for (int64_t worker = begin; worker < end; ++worker) context.run(worker, context.n);
+      },
+      &context);
+}
+
+// Threads that work on the same rows and wait for each other between one part of a step and the next.
+class Team {
+ public:
+  explicit Team(int64_t n) : n(n) {}
+  const int64_t n;
+
+  // every member has come to this place
+  void wait() {
+    if (n == 1) return;
+    const int64_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&waiting, 1, __ATOMIC_ACQ_REL) == n) {
+      __atomic_store_n(&waiting, 0, __ATOMIC_RELAXED);
+      __atomic_store_n(&generation, now + 1, __ATOMIC_RELEASE);
+      return;
+    }
+    for (int64_t spins = 0; __atomic_load_n(&generation, __ATOMIC_ACQUIRE) == now; ++spins)
+      spins < kSpins ? pause() : static_cast<void>(sched_yield());
+  }
+
+  // Whether all members are there, each on a thread of its own. The first to lose patience decides for all that they
+  // are not: a busy machine, or a pool that runs one member after another, must not make the others wait for ever.
+  bool gather() {
+    __atomic_add_fetch(&gathered, 1, __ATOMIC_ACQ_REL);
+    for (int64_t spins = 0; !__atomic_load_n(&decision, __ATOMIC_ACQUIRE); ++spins) {
+      if (__atomic_load_n(&gathered, __ATOMIC_ACQUIRE) == n) decide(kTogether);
+      else if (spins > kPatience) decide(kAlone);
+      else pause();
+    }
+    return __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == kTogether;
+  }
+  void refuse() { decide(kAlone); }
+
+ private:
+  enum Decision : int64_t { kOpen = 0, kTogether = 1, kAlone = 2 };
+  static constexpr int64_t kSpins = 2000, kPatience = 5000;
+  int64_t waiting = 0, generation = 0, gathered = 0, decision = kOpen;
+
+  void decide(int64_t how) {
+    int64_t open = kOpen;
+    __atomic_compare_exchange_n(&decision, &open, how, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  }
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+};
+
+// run(member, team) on n threads that may wait for each other, or on one if they cannot be had at once
+template <class Run>
+void in_team(const Threads& threads, int64_t n, Run run) {
+  Team alone(1), team(n);
+  if (n == 1 || !threads.parallel_for) return run(0, alone);
+  struct Context {
+    Run& run;
+    Team &alone, &team;
+  } context{run, alone, team};
+  threads.parallel_for(
+      0, n, 1,
+      [](int64_t begin, int64_t end, void* p) {
+        auto& context = *static_cast<Context*>(p);
+        if (end - begin > 1) context.team.refuse();
+        if (context.team.gather()) context.run(begin, context.team);
+        else if (begin == 0) context.run(0, context.alone);
       },
       &context);
 }

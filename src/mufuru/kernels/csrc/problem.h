@@ -4,7 +4,7 @@
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 5;
+constexpr int64_t kAbi = 6;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;
@@ -18,8 +18,9 @@ enum Activation : int64_t { kTanh = 0, kSigmoid = 1, kRelu = 2 };
 struct Problem {
   int64_t steps, batch, inputs, hidden, controller, ops;
   int64_t reset, activation, controller_activation, reverse, is_double;
+  int64_t direct;        // whether products read the weights as they lie; otherwise they are packed beforehand
   const int64_t* codes;  // L
-  void* space;           // forward: the weights as panels, by mufuru_pack; backward: room, as much as mufuru_space says
+  void* space;           // forward: the packed weights, by mufuru_pack; backward: room, as much as mufuru_space says
 
   const void* x;           // total x inputs
   const void *s0, *k0;     // B x H, B x K
@@ -67,7 +68,7 @@ struct Threads {
 // The functions of one instruction set and one number type.
 struct Kernel {
   int64_t (*space)(const Problem&, bool back);  // in numbers of its type
-  void (*pack)(const Problem&);                 // the weights, for the forward pass
+  void (*pack)(const Problem&, const Threads&);  // the weights, for the forward pass; not if it is direct
   void (*forward)(const Problem&, const Threads&);
   void (*activate)(const Problem&, const Threads&, int64_t step);  // gates of one step, for Python operations
   void (*compose)(const Problem&, const Threads&, int64_t step);   // its new state, once their values are there

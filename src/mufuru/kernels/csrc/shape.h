@@ -1,6 +1,6 @@
 // The problem with types: sizes, where things lie in a row of gates, and how the weights are packed.
 #pragma once
-#include "panels.h"
+#include "direct.h"
 #include "problem.h"
 
 namespace mufuru {
@@ -14,7 +14,7 @@ struct Shape {
   int64_t seen;                  // what products see: the state and, with a controller, its last state
   int64_t logit_depth;           // the operand of the logits: the state or the controller
   int64_t first;                 // first column of d_gates that flows straight back to the state
-  bool before, after;
+  bool before, after, direct;
 
   explicit Shape(const Problem& p)
       : in(p),
@@ -24,7 +24,8 @@ struct Shape {
         L(p.ops),
         logits(p.ops - 1),
         before(p.reset == kBefore),
-        after(p.reset == kAfter) {
+        after(p.reset == kAfter),
+        direct(p.direct) {
     r = H;
     rest = p.reset == kNoReset ? H : 2 * H;
     W = rest + (K ? K : logits * H);
@@ -35,6 +36,9 @@ struct Shape {
 
   static constexpr int64_t width = Panel<T>::width;
   int64_t chunks() const { return panels<T>(H); }
+  // blocks of columns of gates: feature, reset, the logits one after another, or the controller
+  int64_t blocks() const { return rest / H + (K ? 1 : logits); }
+  int64_t block_size(int64_t block) const { return K && block * H == rest ? K : H; }
 
   // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits,
   // inputs, and what is added to their products, behind it the reference's bias
@@ -73,7 +77,7 @@ struct Shape {
     return row(states, earlier, i, size);
   }
   // steps worked on together where they need not follow each other: enough rows for the products to run at full speed
-  int64_t stretch(int64_t rows) const { return rows >= 48 || rows < 1 ? 1 : 48 / rows; }
+  int64_t stretch(int64_t rows) const { return rows < 1 ? 1 : most(1, least(in.steps, 48 / rows)); }
   const T* custom_row(const void* values, int64_t op, int64_t place) const {
     return static_cast<const T*>(values) + ((in.codes[op] - kCustom) * in.offsets[in.steps] + place) * H;
   }
@@ -96,6 +100,12 @@ struct Share {
   }
 };
 
+// The panels of columns that one of several works on.
+struct Range {
+  int64_t begin, end;
+  Range(int64_t all, int64_t member, int64_t members) : begin(all * member / members), end(all * (member + 1) / members) {}
+};
+
 // The weights p that the forward pass kept; the last one is what is missing to 1.
 template <bool plain, class T>
 inline void kept_weights(const Shape<T>& at, int64_t logits, const T* kept, const uint8_t* allowed, int64_t m, V<T>* p) {
@@ -111,20 +121,63 @@ inline const T* reference_row(const Shape<T>& at, int64_t i) {
   return static_cast<const T*>(at.in.w_ih) + (at.W + (i - at.rest) % at.H) * at.X;
 }
 
+// the first n biases of the gates: b_ih + b_hh
 template <class T>
-void pack_forward(const Problem& problem, T* to) {
-  const Shape<T> at(problem);
-  const int64_t H = at.H, K = at.K, width = at.width;
-  const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk), *op = at.weights(problem.w_op);
-  const T* logits = K ? op : w + at.rest * H;
-  const T* reference = logits + at.logits * H * at.logit_depth;
-  for (int64_t c = 0; c < panels<T>(K); ++c) {
-    T* panel = to + at.packed_k() + c * at.seen * width;
-    const int64_t columns = least(K - c * width, width);
-    pack_rows<T>(w + (at.rest + c * width) * H, nullptr, H, H, columns, panel);
-    pack_rows<T>(kk + c * width * K, nullptr, K, K, columns, panel + H * width);
+inline void add_biases(const Shape<T>& at, int64_t n, T* to) {
+  const T *b_ih = at.weights(at.in.b_ih), *b_hh = at.weights(at.in.b_hh);
+  for (int64_t i = 0; i < n; ++i) {
+    const bool inside = at.after && i < at.H;  // added to the product with the state, before the reset gate
+    to[i] = b_ih ? b_ih[i] + (inside ? 0 : b_hh[i]) : 0;
   }
-  for (int64_t c = 0; c < at.chunks(); ++c) {
+}
+
+// The weights of panels in the forward pass, as they lie: of the inputs, a block of gates after another, ...
+template <class T>
+inline Rows<T> input_rows(const Shape<T>& at, int64_t panel) {
+  const int64_t block = least(panel / at.chunks(), at.blocks() - 1), u = (panel - block * at.chunks()) * at.width;
+  const int64_t row = block * at.H + u;
+  return {at.weights(at.in.w_ih) + row * at.X, reference_row<T>(at, row), at.X, least(at.block_size(block) - u, at.width)};
+}
+
+// ... of the controller, by the state and by its own last state, ...
+template <class T>
+inline Rows<T> controller_rows(const Shape<T>& at, int64_t c) {
+  const int64_t u = c * at.width;
+  const T *by_state = at.weights(at.in.w_hh) + (at.rest + u) * at.H, *own = at.weights(at.in.w_kk) + u * at.K;
+  return {by_state, nullptr, at.H, least(at.K - u, at.width), own, at.K, at.H};
+}
+
+// ... and of the j-th logits of the units of panel c
+template <class T>
+inline Rows<T> logit_rows(const Shape<T>& at, int64_t j, int64_t c) {
+  const T* w = at.K ? at.weights(at.in.w_op) : at.weights(at.in.w_hh) + at.rest * at.H;
+  const int64_t u = c * at.width, depth = at.logit_depth;
+  return {w + (j * at.H + u) * depth, w + (at.logits * at.H + u) * depth, depth, least(at.H - u, at.width)};
+}
+
+// the inputs' weights of all gates together, without a gap between the blocks
+template <class T>
+inline void pack_inputs(const Shape<T>& at, int64_t c, T* to) {
+  const T* w = at.weights(at.in.w_ih);
+  const int64_t i = c * at.width, columns = least(at.W - i, at.width);
+  const T *less = reference_row<T>(at, i), *last = reference_row<T>(at, i + columns - 1);
+  if (!last || (less && last - less == (columns - 1) * at.X))  // what is taken off lies row by row too
+    return pack_rows<T>(w + i * at.X, less, at.X, at.X, columns, to);
+  std::memset(to, 0, at.X * at.width * sizeof(T));
+  for (int64_t column = 0; column < columns; ++column) {
+    const T *from = w + (i + column) * at.X, *off = reference_row<T>(at, i + column);
+    for (int64_t k = 0; k < at.X; ++k) to[k * at.width + column] = off ? from[k] - off[k] : from[k];
+  }
+}
+
+template <class T>
+void pack_forward(const Problem& problem, T* to, int64_t worker, int64_t workers) {
+  const Shape<T> at(problem);
+  const int64_t H = at.H, width = at.width;
+  const T* w = at.weights(problem.w_hh);
+  const Range k_panels(panels<T>(at.K), worker, workers), chunks(at.chunks(), worker, workers), gates(panels<T>(at.W), worker, workers);
+  for (int64_t c = k_panels.begin; c < k_panels.end; ++c) controller_rows<T>(at, c).pack(0, at.seen, to + at.packed_k() + c * at.seen * width);
+  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
     const int64_t u = c * width, columns = least(H - u, width);
     if (at.before) pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, to + at.packed_r() + c * H * width);
     T* panel = to + at.packed_chunks() + c * at.packed_chunk();
@@ -134,55 +187,66 @@ void pack_forward(const Problem& problem, T* to) {
       pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, panel);
       panel += H * width;
     }
-    const int64_t depth = at.logit_depth;
-    for (int64_t j = 0; j < at.logits; ++j, panel += depth * width)
-      pack_rows<T>(logits + (j * H + u) * depth, reference + u * depth, depth, depth, columns, panel);
+    for (int64_t j = 0; j < at.logits; ++j, panel += at.logit_depth * width) logit_rows<T>(at, j, c).pack(0, at.logit_depth, panel);
   }
-  T* inputs = to + at.packed_x();
-  for (int64_t i = 0; i < panels<T>(at.W) * width; ++i) {
-    T* column = inputs + i / width * at.X * width + i % width;
-    const T *from = at.weights(problem.w_ih) + i * at.X, *less = i < at.W ? reference_row<T>(at, i) : nullptr;
-    for (int64_t k = 0; k < at.X; ++k) column[k * width] = i < at.W ? (less ? from[k] - less[k] : from[k]) : 0;
-  }
-  const T *b_ih = at.weights(problem.b_ih), *b_hh = at.weights(problem.b_hh);
-  T* bias = to + at.packed_bias();
-  for (int64_t i = 0; i < at.packed_size() - at.packed_bias(); ++i) {
-    const bool inside = at.after && i < H;  // added to the product with the state, before the reset gate
-    bias[i] = b_ih ? b_ih[i] + (inside ? 0 : b_hh[i]) : 0;
+  for (int64_t c = gates.begin; c < gates.end; ++c) pack_inputs<T>(at, c, to + at.packed_x() + c * at.X * width);
+  if (worker == 0) add_biases<T>(at, at.packed_size() - at.packed_bias(), to + at.packed_bias());
+}
+
+// The weights in the backward pass, `size` columns of them: visit(k, rows, weight, less) for the rows of gates from k on,
+// as many of them at a time as lie together with what is taken off them
+template <class T, class Visit>
+inline void gate_runs(const Shape<T>& at, const void* weights, int64_t size, int64_t k, int64_t end, Visit visit) {
+  const T* w = at.weights(weights);
+  while (k < end) {
+    const bool relative = !at.K && k >= at.rest;
+    const int64_t inside = relative ? (k - at.rest) % at.H : 0;
+    const int64_t next = relative ? k - inside + at.H : at.K ? end : at.rest;
+    const int64_t n = least(next, end) - k;
+    visit(k, n, w + k * size, relative ? w + (at.W + inside) * size : nullptr);
+    k += n;
   }
 }
 
+// the same for rows of logits and the controller
+template <class T, class Visit>
+inline void logit_runs(const Shape<T>& at, int64_t k, int64_t end, Visit visit) {
+  const T* w = at.weights(at.in.w_op);
+  while (k < end) {
+    const int64_t inside = k % at.H, n = least(k - inside + at.H, end) - k;
+    visit(k, n, w + k * at.K, w + (at.logits * at.H + inside) * at.K);
+    k += n;
+  }
+}
+
+// packs the columns of panel c, of `size` in all, of the runs that it is given
 template <class T>
-void pack_backward(const Problem& problem, T* to) {
+struct PackRuns {
+  int64_t c, size;
+  T* to;
+  void operator()(int64_t, int64_t n, const T* weight, const T* less) {
+    constexpr int64_t width = Panel<T>::width;
+    pack_columns<T>(weight + c * width, less ? less + c * width : nullptr, size, n, least(size - c * width, width), to);
+    to += n * width;
+  }
+};
+
+template <class T>
+void pack_backward(const Problem& problem, T* to, int64_t worker, int64_t workers) {
   const Shape<T> at(problem);
   const int64_t H = at.H, K = at.K, width = at.width;
-  const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk), *op = at.weights(problem.w_op);
-  for (int64_t c = 0; c < at.chunks(); ++c) {
-    const int64_t u = c * width, columns = least(H - u, width);
-    if (at.before) pack_columns<T>(w + u, nullptr, H, H, columns, to + c * H * width);
-    T* panel = to + at.back_state() + c * (at.W - at.first) * width;
-    const int64_t direct = (K ? at.W : at.rest) - at.first;
-    pack_columns<T>(w + at.first * H + u, nullptr, H, direct, columns, panel);
-    panel += direct * width;
-    const T *logits = w + at.rest * H + u, *reference = logits + at.logits * H * H;
-    for (int64_t j = 0; !K && j < at.logits; ++j, panel += H * width)
-      pack_columns<T>(logits + j * H * H, reference, H, H, columns, panel);
+  const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk);
+  const Range chunks(at.chunks(), worker, workers), k_panels(panels<T>(K), worker, workers), x_panels(panels<T>(at.X), worker, workers);
+  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
+    if (at.before) gate_runs<T>(at, w, H, 0, H, PackRuns<T>{c, H, to + c * H * width});
+    gate_runs<T>(at, w, H, at.first, at.W, PackRuns<T>{c, H, to + at.back_state() + c * (at.W - at.first) * width});
   }
-  for (int64_t c = 0; c < panels<T>(K); ++c) {
-    const int64_t u = c * width, columns = least(K - u, width);
-    T* panel = to + at.back_logits() + c * at.logits * H * width;
-    for (int64_t j = 0; j < at.logits; ++j, panel += H * width)
-      pack_columns<T>(op + j * H * K + u, op + at.logits * H * K + u, K, H, columns, panel);
-    pack_columns<T>(kk + u, nullptr, K, K, columns, to + at.back_k() + c * K * width);
+  for (int64_t c = k_panels.begin; c < k_panels.end; ++c) {
+    logit_runs<T>(at, 0, at.logits * H, PackRuns<T>{c, K, to + at.back_logits() + c * at.logits * H * width});
+    pack_columns<T>(kk + c * width, nullptr, K, K, least(K - c * width, width), to + at.back_k() + c * K * width);
   }
-  for (int64_t c = 0; c < panels<T>(at.X); ++c) {
-    const int64_t u = c * width, columns = least(at.X - u, width);
-    T* panel = to + at.back_x() + c * at.W * width;
-    for (int64_t i = 0; i < at.W; ++i, panel += width) {
-      const T* less = reference_row<T>(at, i);
-      pack_columns<T>(at.weights(problem.w_ih) + i * at.X + u, less ? less + u : nullptr, at.X, 1, columns, panel);
-    }
-  }
+  for (int64_t c = x_panels.begin; c < x_panels.end; ++c)
+    gate_runs<T>(at, problem.w_ih, at.X, 0, at.W, PackRuns<T>{c, at.X, to + at.back_x() + c * at.W * width});
 }
 
 // The backward pass's part of `space`: the weights as panels, and what only that pass reads.
@@ -201,14 +265,14 @@ struct Work {
       size += (n + 15) / 16 * 16;
       return here;
     };
-    packed = take(at.back_size());
+    packed = take(at.direct ? 0 : at.back_size());
     d_gates = take(total * at.W);
     d_probs = take(at.K ? total * at.logits * at.H : 0);
     d_inner = take(at.after ? total * at.H : 0);
     seen = take(total * at.H);
     reset = take(at.before ? total * at.H : 0);
     k = take(total * at.K);
-    turned = take(at.turned_size());
+    turned = take(at.direct ? 0 : at.turned_size());
   }
 };
 

@@ -1,0 +1,215 @@
+// Products with weights as the layer holds them: for few steps, where packing all of them would take longer than using them.
+#pragma once
+#include "outer.h"
+
+namespace mufuru {
+namespace MUFURU_ARCH {
+
+// Rows of weights that become the columns of a panel, `less` taken off where given; from `split` on, those of `more`.
+template <class T>
+struct Rows {
+  const T *weight, *less;
+  int64_t stride, columns;
+  const T* more = nullptr;
+  int64_t more_stride = 0, split = 0;
+
+  void pack(int64_t k, int64_t depth, T* to) const {
+    const int64_t first = more ? most(0, least(split - k, depth)) : depth;
+    pack_rows<T>(weight + k, less ? less + k : nullptr, stride, first, columns, to);
+    if (first < depth) pack_rows<T>(more + k + first - split, nullptr, more_stride, depth - first, columns, to + first * Panel<T>::width);
+  }
+};
+
+// One row times a whole panel of weights, whose squares are turned in registers; the sums run over the depth in order.
+template <class T, bool less>
+__attribute__((noinline)) void turned_product(const T* row, int64_t depth, const Rows<T>& weights, T* out) {
+  constexpr int64_t n = Lanes<T>::n;
+  constexpr int together = less ? 1 : 2;  // vectors of columns; rows that lie apart by a power of two share few lines of the cache
+  for (int64_t half = 0; half < Panel<T>::width; half += together * n) {
+    V<T> sum[together]{};
+    const auto square = [&](int64_t k, int64_t m, auto whole) __attribute__((always_inline)) {
+      constexpr bool all = decltype(whole)::value;
+#pragma GCC unroll 2
+      for (int u = 0; u < together; ++u) {
+        V<T> v[n];
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t place = (half + u * n + i) * weights.stride + k;
+          v[i] = load<all>(weights.weight + place, m);
+          if constexpr (less) v[i] -= load<all>(weights.less + place, m);
+        }
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int64_t l = 0; l < n; ++l)
+          if (all || l < m) sum[u] += splat<T>(row[k + l]) * v[l];
+      }
+    };
+    int64_t k = 0;
+    for (; k + n <= depth; k += n) square(k, n, std::true_type{});
+    if (k < depth) square(k, depth - k, std::false_type{});
+    for (int u = 0; u < together; ++u) store(out + half + u * n, sum[u]);
+  }
+}
+
+constexpr int64_t kSwept = 8;            // rows of weights that `sweep` adds up at once
+constexpr int64_t kSweptColumns = 1024;  // so many columns of them stay in the first cache
+
+// K rows of weights, `less` taken off where wanted, each times its factor, added to `out`
+template <class T, bool less, int K>
+inline void sweep(const T* factors, const T* weight, const T* off, int64_t stride, int64_t columns, T* out) {
+  constexpr int64_t n = Lanes<T>::n;
+  V<T> factor[K];
+#pragma GCC unroll 8
+  for (int k = 0; k < K; ++k) factor[k] = splat<T>(factors[k]);
+  const auto vector = [&](int64_t u, int64_t m, auto whole) __attribute__((always_inline)) {
+    constexpr bool all = decltype(whole)::value;
+    V<T> sum = load<all>(out + u, m);
+#pragma GCC unroll 8
+    for (int k = 0; k < K; ++k) {
+      V<T> w = load<all>(weight + k * stride + u, m);
+      if constexpr (less) w -= load<all>(off + k * stride + u, m);
+      sum += factor[k] * w;
+    }
+    store<all>(out + u, sum, m);
+  };
+  int64_t u = 0;
+  for (; u + n <= columns; u += n) vector(u, n, std::true_type{});
+  if (u < columns) vector(u, columns - u, std::false_type{});
+}
+
+constexpr int64_t kAtOnce = 2;        // panels that are packed at once,
+constexpr int64_t kPackedRows = 256;  // and how much of their depth: this stays in the cache
+constexpr int64_t kFewRows = 4;       // fewer rows are not worth packing columns
+
+// Rows times weights as they lie, or packed a little at a time. The sums run over the depth in the order of `product` on
+// packed weights, and so are the same to the last bit.
+template <class T>
+class Passing {
+ public:
+  Passing(int64_t n_rows, int64_t columns)
+      : out(most(n_rows * kAtOnce * width, least(n_rows, kFewRows) * columns)),
+        packed(n_rows ? kPackedRows * kAtOnce * width : 0),
+        operand(n_rows) {}
+
+  // weights(c) are the Rows of panel c; done(c, tile) gets the product with it, tile[row][width]
+  template <class Weights, class Done>
+  void by_rows(const T* const* rows, int64_t m, int64_t depth, int64_t begin, int64_t end, Weights weights, Done done) {
+    for (int64_t c = begin; c < end; ++c) {
+      const Rows<T> part = weights(c);
+      if (m != 1 || part.more || part.columns < width) {
+        const auto pack = [&](int64_t, int64_t k, int64_t depth, T* to) { part.pack(k, depth, to); };
+        by_panels(rows, m, depth, c, c + 1, pack, done);
+        continue;
+      }
+      part.less ? turned_product<T, true>(rows[0], depth, part, out.data()) : turned_product<T, false>(rows[0], depth, part, out.data());
+      done(c, out.data());
+    }
+  }
+
+  // pack(c, k, depth, to) packs that depth of panel c, from k on
+  template <class Pack, class Done>
+  void by_panels(const T* const* rows, int64_t m, int64_t depth, int64_t begin, int64_t end, Pack pack, Done done) {
+    for (int64_t c = begin; c < end; c += kAtOnce) {
+      const int64_t now = least(kAtOnce, end - c);
+      for (int64_t k = 0; k == 0 || k < depth; k += kPackedRows) {
+        const int64_t part = least(kPackedRows, depth - k);
+        for (int64_t p = 0; p < now; ++p) pack(c + p, k, part, &packed[p * part * width]);
+        for (int64_t i = 0; i < m; ++i) operand[i] = rows[i] + k;
+        product<T, 2>(operand.data(), m, part, packed.data(), part * width, now, out.data(), k > 0);
+      }
+      for (int64_t p = 0; p < now; ++p) done(c + p, &out[p * m * width]);
+    }
+  }
+
+  // out[row][columns] of few rows; runs(visit) gives the weights: visit(k, rows, weight, less) for some rows from k on
+  template <class Runs>
+  const T* by_sweeps(const T* const* rows, int64_t m, int64_t stride, int64_t columns, Runs runs) {
+    std::memset(out.data(), 0, m * columns * sizeof(T));
+    for (int64_t u = 0; u < columns; u += kSweptColumns) {
+      const int64_t now = least(kSweptColumns, columns - u);
+      runs([&](int64_t k, int64_t n, const T* weight, const T* less) {
+        less ? sweeps<true>(rows, m, k, n, weight + u, less + u, stride, now, &out[u], columns)
+             : sweeps<false>(rows, m, k, n, weight + u, weight, stride, now, &out[u], columns);
+      });
+    }
+    return out.data();
+  }
+
+ private:
+  static constexpr int64_t width = Panel<T>::width;
+  Buffer<T> out, packed;
+  Buffer<const T*> operand;
+
+  template <bool less>
+  static void sweeps(const T* const* rows, int64_t m, int64_t k, int64_t n, const T* weight, const T* off, int64_t stride,
+                     int64_t columns, T* to, int64_t to_stride) {
+    for (int64_t j = 0; j < n; j += kSwept)
+      for (int64_t i = 0; i < m; ++i) {
+        const T* factors = rows[i] + k;
+        T* sums = to + i * to_stride;
+        if (j + kSwept <= n) sweep<T, less, kSwept>(factors + j, weight + j * stride, off + j * stride, stride, columns, sums);
+        else
+          for (int64_t l = j; l < n; ++l) sweep<T, less, 1>(factors + l, weight + l * stride, off + l * stride, stride, columns, sums);
+      }
+  }
+};
+
+// What else becomes of the rows of a product: nothing, minus their sum is a row too, or minus each of them is.
+enum class Less { none, shared, own };
+
+// R rows of left^T right, `apart` numbers from one to the next: factors[row][R], and the rows of right, `stride` apart;
+// `add`: to what is there. At `off`, minus their sum (shared), or from there on minus each (own); `more`: minus what is there.
+template <class T, Less less, int R>
+__attribute__((noinline)) void outer_rows(const T* factors, const T* right, int64_t stride, int64_t rows, int64_t columns,
+                                          T* to, int64_t apart, T* off, bool add, bool more) {
+  constexpr int64_t n = Lanes<T>::n;
+  const auto part = [&](int64_t u, int64_t m, auto vectors, auto whole) __attribute__((always_inline)) {
+    constexpr int U = decltype(vectors)::value;
+    constexpr bool all = decltype(whole)::value;
+    V<T> sum[R][U]{};
+    const T *factor = factors, *row = right + u;
+    for (int64_t k = 0; k < rows; ++k, factor += R, row += stride) {
+      V<T> b[U];
+#pragma GCC unroll 2
+      for (int v = 0; v < U; ++v) b[v] = load<all>(row + v * n, m);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V<T> f = splat<T>(factor[r]);
+#pragma GCC unroll 2
+        for (int v = 0; v < U; ++v) sum[r][v] += f * b[v];
+      }
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < U; ++v) {
+      const int64_t at = u + v * n;
+      V<T> rest = less == Less::shared && more ? load<all>(off + at, m) : splat<T>(0);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V<T> all_rows = add ? load<all>(to + r * apart + at, m) + sum[r][v] : sum[r][v];
+        store<all>(to + r * apart + at, all_rows, m);
+        if constexpr (less == Less::own) store<all>(off + r * apart + at, T(0) - all_rows, m);
+        rest -= all_rows;
+      }
+      if constexpr (less == Less::shared) store<all>(off + at, rest, m);
+    }
+  };
+  int64_t u = 0;
+  for (; u + 2 * n <= columns; u += 2 * n) part(u, n, std::integral_constant<int, 2>{}, std::true_type{});
+  for (; u < columns; u += n) part(u, least(columns - u, n), std::integral_constant<int, 1>{}, std::false_type{});
+}
+
+template <class T, Less less>
+inline void outer_rows(int64_t count, const T* factors, const T* right, int64_t stride, int64_t rows, int64_t columns, T* to,
+                       int64_t apart, T* off, bool add, bool more) {
+  switch (count) {
+    case 1: return outer_rows<T, less, 1>(factors, right, stride, rows, columns, to, apart, off, add, more);
+    case 2: return outer_rows<T, less, 2>(factors, right, stride, rows, columns, to, apart, off, add, more);
+    case 3: return outer_rows<T, less, 3>(factors, right, stride, rows, columns, to, apart, off, add, more);
+    case 4: return outer_rows<T, less, 4>(factors, right, stride, rows, columns, to, apart, off, add, more);
+    case 5: return outer_rows<T, less, 5>(factors, right, stride, rows, columns, to, apart, off, add, more);
+    default: return outer_rows<T, less, 6>(factors, right, stride, rows, columns, to, apart, off, add, more);
+  }
+}
+
+}  // namespace MUFURU_ARCH
+}  // namespace mufuru
