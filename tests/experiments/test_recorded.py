@@ -88,6 +88,19 @@ def test_collecting_makes_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "kept").exists()
 
 
+def test_a_part_without_a_section_has_records_and_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As long as it is unfinished."""
+    runs = tmp_path / "runs"
+    short(capsys, runs, tmp_path / "kept")
+    (runs / "short").rename(runs / "features")
+    shutil.rmtree(runs / "report")
+    line = ("reproduce", "logic", "--part", "features", "--collect", "--output", runs, "--record", tmp_path / "kept")
+    said = command(capsys, *line)
+    assert (said.code, said.out) == (0, "Not finished: 160 of the runs.\n")
+    assert not (runs / "report").exists()
+    assert [record.group for record in read_records(tmp_path / "kept" / "features.jsonl")] == ["features"] * 2
+
+
 def test_runs_are_added_in_any_order(tmp_path: Path) -> None:
     records = [lm_record(job) for job in JOBS]
     for place, some in {"a": (records,), "b": (records[1:], records[:1]), "c": (records[:2], records[1:])}.items():

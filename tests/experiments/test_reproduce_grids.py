@@ -17,6 +17,7 @@ from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.reproduce import Grid, LMGrid, SentimentGrid, beforehand, curves
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
+from mufuru.experiments.tasks.lm import batches
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
 WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}
@@ -43,7 +44,17 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 7, "lean": 3, "keep": 3, "batch20": 10, "choices": 14, "best": 5, "wide": 2}
+    assert groups(LMGrid()) == {
+        "paper": 7,
+        "lean": 3,
+        "keep": 3,
+        "batch20": 10,
+        "choices": 14,
+        "best": 5,
+        "wide": 2,
+        "operations": 36,
+        "best-seeds": 6,
+    }
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(part="batch20", cells=("gru",))) == {"batch20": 3}
@@ -96,6 +107,40 @@ def test_names_of_language_models_say_what_differs() -> None:
     wide = {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
     assert changed(found["wide/gru-batch20/seed-0"], found["batch20/mufuru/seed-0"]) == wide
     assert changed(found["wide/gru-best/seed-0"], best) == {"cell.cell": "gru", "cell.hidden_size": 238}
+
+
+def test_operations_start_and_size_change_one_at_a_time() -> None:
+    found = configs(LMGrid(part="operations", seeds=1))
+    looks = {"training.evaluate_every": 664, "training.patience": 8}
+    two = looks | {"cell.ops": ("keep", "replace")}
+    wide = looks | {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
+    assert {name: changed(config, lm.PRESETS["paper"]) for name, config in found.items()} == {
+        "operations/mufuru-keep2/seed-0": looks | {"cell.keep_bias": 2.0},
+        "operations/mufuru-keep0/seed-0": looks | {"cell.keep_bias": 0.0},
+        "operations/paper-gru-keep2/seed-0": two | {"cell.keep_bias": 2.0},
+        "operations/paper-gru-keep0/seed-0": two | {"cell.keep_bias": 0.0},
+        "operations/gru/seed-0": looks | {"cell.cell": "gru"},
+        "operations/gru-240/seed-0": wide,
+    }
+
+
+def test_a_look_every_quarter_of_an_epoch() -> None:
+    """The Penn Treebank has 929,589 tokens to train on."""
+    config = configs(LMGrid(part="operations", seeds=1))["operations/gru/seed-0"]
+    windows = batches.cut(torch.zeros(929_589, dtype=torch.int64), 0, config.training.batch_size, config.bptt)
+    assert len(windows) == 4 * config.training.evaluate_every
+    assert config.training.patience == 4 * lm.PRESETS["paper"].training.patience  # type: ignore[operator]
+
+
+def test_more_seeds_of_best() -> None:
+    """With those of the parts best and wide each model has three."""
+    every, more = configs(LMGrid()), configs(LMGrid(part="best-seeds"))
+    first = {"mufuru": "best/mufuru", "gru": "best/gru", "gru-238": "wide/gru-best"}
+    assert more == {
+        f"best-seeds/{name}/seed-{seed}": replace(every[f"{there}/seed-0"], seed=seed)
+        for name, there in first.items()
+        for seed in (1, 2)
+    }
 
 
 @pytest.mark.parametrize("part", ["batch20", "best"])
