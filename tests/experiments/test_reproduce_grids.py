@@ -65,7 +65,7 @@ def test_the_runs_of_the_language_models() -> None:
 
 def test_the_runs_of_sentiment() -> None:
     whole = groups(SentimentGrid())
-    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 15, "choices": 24}
+    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 15, "choices": 24, "tuning": 60}
     assert groups(SentimentGrid(part="dimensions", dimensions=(50, 300), seeds=1)) == {"dimensions": 4}
     assert groups(SentimentGrid(short=True)) == {"short": 4}
 
@@ -179,6 +179,33 @@ def test_choices_of_language_models_change_one_thing_each() -> None:
         "choices/mufuru-keep0/seed-0": {"cell.cell": "mufuru", "cell.keep_bias": 0.0},
         "choices/mufuru-keep3/seed-0": {"cell.cell": "mufuru", "cell.keep_bias": 3.0},
     }
+
+
+@pytest.mark.parametrize("cell", ["mufuru", "paper-gru", "gru"])
+def test_every_cell_is_tuned_alike(cell: str) -> None:
+    own: dict[str, dict[str, Any]] = {
+        "mufuru": {},
+        "paper-gru": {"cell.ops": ("keep", "replace"), "cell.keep_bias": 0.0},
+        "gru": {"cell.cell": "gru"},
+    }
+    base = own[cell] | {"training.epochs": 10, "training.smoothing": 5}
+    less = {"embedding_dropout": 0.3, "output_dropout": 0.3}
+    tried: dict[str, dict[str, Any]] = {
+        "lr0.0005-dropout0.3": {"training.learning_rate": 5e-4} | less,
+        "lr0.0005-dropout0.5": {"training.learning_rate": 5e-4},
+        "lr0.001-dropout0.3": less,
+        "lr0.001-dropout0.5": {},
+        "lr0.002-dropout0.3": {"training.learning_rate": 2e-3} | less,
+        "lr0.002-dropout0.5": {"training.learning_rate": 2e-3},
+        "no-bucketing": {"bucketing": False},
+        "distinct": {"data.distinct_phrases": True},
+        "scale0.5": {"vector_scale": 0.5},
+        "scale2": {"vector_scale": 2.0},
+    }
+    found = configs(SentimentGrid(part="tuning", seeds=1))
+    for what, changes in tried.items():
+        assert changed(found.pop(f"tuning/{cell}-{what}/seed-0"), classify.PRESETS["paper"]) == base | changes
+    assert not [name for name in found if name.startswith(f"tuning/{cell}-")]
 
 
 def test_names_of_sentiment_say_what_differs() -> None:
