@@ -17,9 +17,10 @@ import operations as drawing
 import picture
 
 from mufuru import PAPER, ops
-from mufuru.experiments.record import Record, read_records
+from mufuru.experiments.record import Record
 from mufuru.experiments.report import headline, lm, logic, markdown, sentiment
 from mufuru.experiments.report.figures.style import svg
+from mufuru.experiments.reproduce import EXPERIMENTS, recorded
 from mufuru.unit import DEFAULT_OP_BIAS
 
 DOCS = Path(__file__).parent
@@ -72,8 +73,9 @@ def _named(path: Path) -> str:
 
 
 def records(experiment: str) -> list[Record]:
-    """All that results/ holds of an experiment."""
-    return [record for path in sorted((RESULTS / experiment).glob("*.jsonl")) for record in read_records(path)]
+    """All that results/ holds of an experiment's finished parts."""
+    unfinished = EXPERIMENTS[experiment].unfinished
+    return [record for record in recorded.read(RESULTS / experiment) if record.group not in unfinished]
 
 
 def main() -> None:

@@ -181,6 +181,7 @@ def test_a_large_keep_bias_keeps_the_state(cell: CellName) -> None:
         ({"cell": "lstm", "reset_bias": 1.0}, "reset_bias is an option of mufuru and gru, not of lstm"),
         ({"cell": "vanilla", "keep_bias": 1.0}, "keep_bias is an option of mufuru and gru and lstm, not of vanilla"),
         ({"cell": "gru", "controller_size": 3}, "controller_size is an option of mufuru, not of gru"),
+        ({"cell": "gru", "activation": "sigmoid"}, "activation is an option of mufuru, not of gru"),
         (
             {"controller_activation": "relu"},
             "controller_activation needs a recurrent controller: give a controller_size",
@@ -205,9 +206,22 @@ def test_the_controllers_activation(given: Any, has: str) -> None:
     assert layer.controller_activation == has
 
 
+@pytest.mark.parametrize(("given", "has"), [(None, "tanh"), ("tanh", "tanh"), ("sigmoid", "sigmoid")])
+def test_the_features_activation(given: Any, has: str) -> None:
+    layer: Any = SequenceLayer(CellConfig(hidden_size=4, activation=given), 3).rnn
+    assert layer.activation == has
+
+
 @pytest.mark.parametrize("cell", PLAIN)
 def test_a_setting_is_carried_over_to_another_cell(cell: CellName) -> None:
-    config = CellConfig(hidden_size=9, ops=("keep", "max"), reset_bias=0.5, keep_bias=1.0, initialisation="orthogonal")
+    config = CellConfig(
+        hidden_size=9,
+        ops=("keep", "max"),
+        activation="sigmoid",
+        reset_bias=0.5,
+        keep_bias=1.0,
+        initialisation="orthogonal",
+    )
     other = config.for_cell(cell)
     assert (other.cell, other.hidden_size, other.initialisation) == (cell, 9, "orthogonal")
     for name in OPTIONS["mufuru"]:
@@ -219,7 +233,9 @@ def test_a_setting_is_carried_over_to_another_cell(cell: CellName) -> None:
     "config",
     [
         CellConfig(),
-        CellConfig(reset=None, ops=("keep", "max"), controller_size=3, controller_activation="relu"),
+        CellConfig(
+            reset=None, ops=("keep", "max"), activation="sigmoid", controller_size=3, controller_activation="relu"
+        ),
         CellConfig("gru", reset_bias=1.0),
     ],
     ids=["default", "mufuru", "gru"],

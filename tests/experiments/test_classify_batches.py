@@ -53,6 +53,13 @@ def test_like_lengths_are_together_and_short_ones_do_not_come_first() -> None:
     assert abs(float(means[:half].mean() - means[half:].mean())) < 6
 
 
+def test_without_pools_lengths_mean_nothing() -> None:
+    """The same sequences are together whatever their lengths are."""
+    one, other = (shuffled(lengths(200, seed), 8, "test", pool=1) for seed in (0, 1))
+    assert [set(group.tolist()) for group in one] == [set(group.tolist()) for group in other]
+    assert torch.cat(one).sort().values.tolist() == list(range(200))
+
+
 def test_in_evaluation_the_order_is_always_the_same() -> None:
     groups = in_order(torch.tensor([3, 1, 2, 1, 3]), 2)
     assert [group.tolist() for group in groups] == [[1, 3], [2, 0], [4]]

@@ -20,6 +20,7 @@ from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, from_json, to_json
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig, ClassifyTask, DataConfig
+from mufuru.experiments.tasks.classify.batches import shuffled
 from mufuru.experiments.tasks.classify.meaning import build_vocabulary
 from mufuru.experiments.tasks.classify.word_classes import CLASSES, word_class
 from mufuru.experiments.tasks.task import Totals
@@ -110,6 +111,25 @@ def test_vectors_land_in_the_embedding(tmp_path: Path) -> None:
     assert unknown.abs().max() <= UNKNOWN_SCALE
     assert unknown.std() > UNKNOWN_SCALE / 4
     assert unknown[0].tolist() != unknown[1].tolist()
+
+
+def test_vectors_are_scaled_and_drawn_words_are_not(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "vectors.txt")
+    made, scaled = task(vectors=str(path)), task(vectors=str(path), vector_scale=0.5)
+    assert made.vectors is not None
+    assert made.meaning.vocabulary is not None
+    found = made.meaning.vocabulary.encode(made.vectors.found)
+    expected, weight = (one.build().get_parameter("embedding.weight").detach() for one in (made, scaled))
+    torch.testing.assert_close(weight[found], 0.5 * expected[found])
+    assert weight[int(made.meaning.vocabulary.encode([UNKNOWN]))].abs().max() <= UNKNOWN_SCALE
+
+
+def test_batches_without_bucketing() -> None:
+    """No length decides them."""
+    made = task(bucketing=False)
+    sizes = torch.ones_like(made.batches("train").encoded.lengths)
+    expected = shuffled(sizes, made.config.training.batch_size, "classify", made.config.seed, 0, pool=1)
+    assert [set(g.tolist()) for g in made.batches("train").groups] == [set(g.tolist()) for g in expected]
 
 
 def test_a_word_of_the_test_alone_has_its_vector(tmp_path: Path) -> None:
@@ -281,6 +301,7 @@ def test_data_settings_that_cannot_be_meant(settings: dict[str, Any], words: str
         ({"max_length": -1}, "max_length should be a number above 0"),
         ({"output_dropout": 1.0}, "output_dropout should be at least 0 and below 1"),
         ({"tune_embeddings": False}, "tune_embeddings can be off only with vectors"),
+        ({"vector_scale": 0.5}, "vector_scale needs vectors"),
         ({"data": DataConfig(data="a.csv", data_dir="there")}, "data_dir has the Sentiment Treebank, or vectors glove"),
     ],
 )

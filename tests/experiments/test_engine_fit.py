@@ -138,6 +138,32 @@ def test_selection(tmp_path: Path) -> None:
     assert last["best_update"] == best["update"]
 
 
+@pytest.mark.parametrize("better", [True, False])
+def test_the_mean_of_several_looks_selects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
+    """One lucky look does not: the highest of all is the second, the best three end with the sixth."""
+    sign = 1 if better else -1
+    looks = [sign * value for value in (0.1, 0.9, 0.1, 0.8, 0.7, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5)]
+    monkeypatch.setattr(ToyTask, "higher_is_better", better)
+    metrics = iter(looks)
+    pretend(monkeypatch, lambda: {"loss": 1.0, "accuracy": next(metrics)})
+    result = fit("toy", toy(smoothing=3, patience=2, evaluate_every=2), tmp_path / "run")
+    assert [line["valid"]["accuracy"] for line in lines(tmp_path / "run")] == looks[:8]
+    # the means: 0.1, 0.5, 0.37, 0.6, 0.53, 0.7, 0.6, 0.53
+    assert (result["best_update"], result["updates"]) == (12, 15)
+    assert result["smoothed"] == pytest.approx(sign * 0.7)
+
+
+def test_smoothing_outlives_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toy(smoothing=3, evaluate_every=1, learning_rate=0.5)
+    whole = fit("toy", config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        intrude(patch, 7, lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(Interrupted):
+            fit("toy", config, tmp_path / "run")
+    resumed = fit("toy", config, tmp_path / "run", resume=True)
+    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
+
+
 @pytest.mark.parametrize("which", ["selected", "best", "last"])
 def test_a_run_comes_back(tmp_path: Path, which: Any) -> None:
     result = fit("toy", toy(evaluate_every=1, learning_rate=0.5), tmp_path / "run")

@@ -35,6 +35,7 @@ def test_the_grids_are_those_of_the_experiment() -> None:
     assert whole["solved"] == 4 * 8 * 10
     assert whole["open"] == 2 * 2 * 4 * 3 * 3 * 5
     assert whole["ablation"] == (1 + 1 + 7 + 5) * 10
+    assert whole["features"] == 2 * 8 * 10
     assert set(groups(LogicGrid(part="open"))) == {"open"}
     assert groups(LogicGrid(part="figures", cells=("gru",), sizes=(1, 2), seeds=3))["sweep"] == 6
     assert groups(LogicGrid(short=True)) == {"short": 10}
@@ -59,6 +60,12 @@ def test_names_say_what_differs() -> None:
     assert jobs["ablation/all/seed-0"] == paper
     assert jobs["ablation/without-max/seed-0"].cell.ops == tuple(op for op in PAPER if op != "max")
     assert jobs["ablation/only-max/seed-0"].cell.ops == ("keep", "replace", "max")
+    for name, same in {
+        "16-lr0.001/seed-9": "sweep/mufuru-16/seed-9",
+        "8-lr0.01/seed-109": "solved/mufuru-8/seed-109",
+    }.items():
+        config = jobs[f"features/mufuru-{name}"]
+        assert config == replace(jobs[same], cell=replace(jobs[same].cell, activation="sigmoid"))
 
 
 def test_from_nothing_to_tables_and_figures(

@@ -17,6 +17,7 @@ from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.reproduce import Grid, LMGrid, SentimentGrid, beforehand, curves
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
+from mufuru.experiments.tasks.lm import batches
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
 WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}
@@ -43,7 +44,17 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 
 def test_the_runs_of_the_language_models() -> None:
-    assert groups(LMGrid()) == {"paper": 7, "lean": 3, "keep": 3, "batch20": 10, "choices": 14, "best": 5, "wide": 2}
+    assert groups(LMGrid()) == {
+        "paper": 7,
+        "lean": 3,
+        "keep": 3,
+        "batch20": 10,
+        "choices": 14,
+        "best": 5,
+        "wide": 2,
+        "operations": 36,
+        "best-seeds": 6,
+    }
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
     assert groups(LMGrid(part="best", cells=("gru",), seeds=2)) == {"best": 2}
     assert groups(LMGrid(part="batch20", cells=("gru",))) == {"batch20": 3}
@@ -54,7 +65,7 @@ def test_the_runs_of_the_language_models() -> None:
 
 def test_the_runs_of_sentiment() -> None:
     whole = groups(SentimentGrid())
-    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 15, "choices": 24}
+    assert whole == {"paper": 15, "dimensions": 10, "best": 15, "search": 4, "trees": 15, "choices": 24, "tuning": 60}
     assert groups(SentimentGrid(part="dimensions", dimensions=(50, 300), seeds=1)) == {"dimensions": 4}
     assert groups(SentimentGrid(short=True)) == {"short": 4}
 
@@ -98,6 +109,40 @@ def test_names_of_language_models_say_what_differs() -> None:
     assert changed(found["wide/gru-best/seed-0"], best) == {"cell.cell": "gru", "cell.hidden_size": 238}
 
 
+def test_operations_start_and_size_change_one_at_a_time() -> None:
+    found = configs(LMGrid(part="operations", seeds=1))
+    looks = {"training.evaluate_every": 664, "training.patience": 8}
+    two = looks | {"cell.ops": ("keep", "replace")}
+    wide = looks | {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
+    assert {name: changed(config, lm.PRESETS["paper"]) for name, config in found.items()} == {
+        "operations/mufuru-keep2/seed-0": looks | {"cell.keep_bias": 2.0},
+        "operations/mufuru-keep0/seed-0": looks | {"cell.keep_bias": 0.0},
+        "operations/paper-gru-keep2/seed-0": two | {"cell.keep_bias": 2.0},
+        "operations/paper-gru-keep0/seed-0": two | {"cell.keep_bias": 0.0},
+        "operations/gru/seed-0": looks | {"cell.cell": "gru"},
+        "operations/gru-240/seed-0": wide,
+    }
+
+
+def test_a_look_every_quarter_of_an_epoch() -> None:
+    """The Penn Treebank has 929,589 tokens to train on."""
+    config = configs(LMGrid(part="operations", seeds=1))["operations/gru/seed-0"]
+    windows = batches.cut(torch.zeros(929_589, dtype=torch.int64), 0, config.training.batch_size, config.bptt)
+    assert len(windows) == 4 * config.training.evaluate_every
+    assert config.training.patience == 4 * lm.PRESETS["paper"].training.patience  # type: ignore[operator]
+
+
+def test_more_seeds_of_best() -> None:
+    """With those of the parts best and wide each model has three."""
+    every, more = configs(LMGrid()), configs(LMGrid(part="best-seeds"))
+    first = {"mufuru": "best/mufuru", "gru": "best/gru", "gru-238": "wide/gru-best"}
+    assert more == {
+        f"best-seeds/{name}/seed-{seed}": replace(every[f"{there}/seed-0"], seed=seed)
+        for name, there in first.items()
+        for seed in (1, 2)
+    }
+
+
 @pytest.mark.parametrize("part", ["batch20", "best"])
 def test_the_wide_gru_has_as_many_parameters_as_mufuru(part: str) -> None:
     """No number of units comes closer."""
@@ -134,6 +179,33 @@ def test_choices_of_language_models_change_one_thing_each() -> None:
         "choices/mufuru-keep0/seed-0": {"cell.cell": "mufuru", "cell.keep_bias": 0.0},
         "choices/mufuru-keep3/seed-0": {"cell.cell": "mufuru", "cell.keep_bias": 3.0},
     }
+
+
+@pytest.mark.parametrize("cell", ["mufuru", "paper-gru", "gru"])
+def test_every_cell_is_tuned_alike(cell: str) -> None:
+    own: dict[str, dict[str, Any]] = {
+        "mufuru": {},
+        "paper-gru": {"cell.ops": ("keep", "replace"), "cell.keep_bias": 0.0},
+        "gru": {"cell.cell": "gru"},
+    }
+    base = own[cell] | {"training.epochs": 10, "training.smoothing": 5}
+    less = {"embedding_dropout": 0.3, "output_dropout": 0.3}
+    tried: dict[str, dict[str, Any]] = {
+        "lr0.0005-dropout0.3": {"training.learning_rate": 5e-4} | less,
+        "lr0.0005-dropout0.5": {"training.learning_rate": 5e-4},
+        "lr0.001-dropout0.3": less,
+        "lr0.001-dropout0.5": {},
+        "lr0.002-dropout0.3": {"training.learning_rate": 2e-3} | less,
+        "lr0.002-dropout0.5": {"training.learning_rate": 2e-3},
+        "no-bucketing": {"bucketing": False},
+        "distinct": {"data.distinct_phrases": True},
+        "scale0.5": {"vector_scale": 0.5},
+        "scale2": {"vector_scale": 2.0},
+    }
+    found = configs(SentimentGrid(part="tuning", seeds=1))
+    for what, changes in tried.items():
+        assert changed(found.pop(f"tuning/{cell}-{what}/seed-0"), classify.PRESETS["paper"]) == base | changes
+    assert not [name for name in found if name.startswith(f"tuning/{cell}-")]
 
 
 def test_names_of_sentiment_say_what_differs() -> None:

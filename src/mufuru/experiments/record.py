@@ -88,7 +88,8 @@ class Record:
     environment: dict[str, Any]
     result: dict[str, Any]
     """`{"updates", "epochs", "parameters", "best_update", "seconds", "valid": {metric: value}, "test": {...},
-    "train": {...}, "inspection": {...}}`; metrics are those of the selected weights."""
+    "train": {...}, "inspection": {...}}`; metrics are those of the selected weights, beside "smoothed", the validation
+    metric that selected them where that is a mean of several looks."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     """The lines of metrics.jsonl; empty where only results are kept."""
     group: str = ""

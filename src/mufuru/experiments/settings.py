@@ -50,6 +50,9 @@ class Training:
     """Updates between two looks at the validation data; None for once an epoch."""
     select: Literal["best", "last"] = "best"
     """Which weights are tested: those of the best validation metric, or the last."""
+    smoothing: int = 1
+    """Number of looks at the validation data whose mean metric decides which weights are the best: a single look at
+    little data is noisy."""
     patience: int | None = None
     """Stop after this many looks at the validation data without a better metric; None to go on to the end."""
     average: float | None = None
@@ -57,7 +60,7 @@ class Training:
     None for no averaging."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "epochs", "batch_size", "learning_rate", "clip", "evaluate_every", "patience")
+        check_positive(self, "epochs", "batch_size", "learning_rate", "clip", "evaluate_every", "smoothing", "patience")
         check_fraction(self, "beta1", "beta2", "decay", "average")
         if self.warmup < 0 or not 0 <= self.weight_decay < math.inf:
             raise SettingError(f"warmup and weight_decay cannot be negative, got {self.warmup} and {self.weight_decay}")

@@ -62,7 +62,10 @@ class Options:
     jobs: Annotated[int | None, tyro.conf.arg(aliases=["-j"], metavar="N")] = None
     """Runs at the same time, with one thread each; None for one on each usable core."""
     record: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder to write the records to, small files that hold every number of the report."""
+    """Folder of records, small files that hold every number of the report. Finished runs are added to them, and a run
+    that has a record is not made again: another machine continues from the records alone."""
+    collect: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Make no run: only write the report and the records of those that are finished."""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """No progress, no tables: only errors."""
     checkpoint_seconds: float = 60.0
@@ -84,6 +87,7 @@ def run(arguments: list[str]) -> int:
         options.output or Path("runs") / name,
         workers=options.jobs,
         record=options.record,
+        collect=options.collect,
         quiet=options.quiet,
         checkpoint_seconds=options.checkpoint_seconds,
     )
@@ -130,6 +134,8 @@ def show(name: str, made: Reproduction) -> None:
     for group, title in MAIN[name].items():
         if records := [record for record in made.records if record.group == group]:
             table(title, records)
+    if made.missing and not made.outcome.failed:
+        print(f"Not finished: {made.missing} of the runs.")
     if made.files:
         print("Written:", *made.files, sep="\n  ")
 

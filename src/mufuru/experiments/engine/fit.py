@@ -171,7 +171,7 @@ class Fit:
         status, valid = self.status, evaluate(self.task, self.model, "valid")
         for name, value in valid.items():
             self.check_finite(f"validation {name}", value, status.update)
-        metric = valid[self.task.metric]
+        metric = status.smoothed(valid[self.task.metric], self.training.smoothing)
         improved = status.improves(metric, self.task.higher_is_better)
         line = {
             "update": status.update,
@@ -243,6 +243,8 @@ class Fit:
             "best_update": status.best_update,
             "seconds": round(seconds, 3),
         }
+        if self.training.smoothing > 1:
+            result["smoothed"] = status.best
         for split in ("train", "valid", "test"):
             if self.stop.requested:
                 self.interrupt()

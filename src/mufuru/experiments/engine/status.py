@@ -21,8 +21,10 @@ class Status:
     totals: Totals = field(default_factory=Totals)
     """Training since the last look at the validation data."""
     best: float | None = None
-    """Best validation metric."""
+    """Best validation metric, smoothed."""
     best_update: int = 0
+    recent: list[float] = field(default_factory=list)
+    """Validation metrics of the last looks, as many as are smoothed over."""
     waited: int = 0
     """Looks at the validation data since the best."""
     factor: float = 1.0
@@ -31,6 +33,11 @@ class Status:
     """Length of metrics.jsonl."""
     seconds: float = 0.0
     """Time spent in training, over all sessions."""
+
+    def smoothed(self, metric: float, looks: int) -> float:
+        """Take in a metric; return the mean of the last looks, or of as many as there are."""
+        self.recent = [*self.recent, metric][-looks:]
+        return sum(self.recent) / len(self.recent)
 
     def improves(self, metric: float, higher_is_better: bool) -> bool:
         """Whether a metric is better than the best so far; the first always is."""

@@ -16,6 +16,13 @@ def unfinished(jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if not RunFolder(job.folder).finished]
 
 
+def announce_recorded(jobs: Sequence[Job], left: Sequence[Job]) -> None:
+    """Say how many runs are known from their records alone."""
+    names = {job.name for job in left}
+    if recorded := [job for job in unfinished(jobs) if job.name not in names]:
+        print(f"{len(recorded)} of {len(jobs)} runs have a record: not made again.", file=sys.stderr, flush=True)
+
+
 def announce(jobs: Sequence[Job], workers: int | None) -> None:
     """How many runs there are to make and how long they may take; a job's cost has to be in seconds."""
     if left := unfinished(jobs):

@@ -22,11 +22,25 @@ KEEPS: tuple[tuple[CellName, float], ...] = (("mufuru", 0.0), ("mufuru", 3.0), (
 """Other starts of what keeps the state. MuFuRU's own is 2, the GRU's 0: each then keeps about half of it."""
 WIDE = {"batch20": 240, "best": 238}
 """Units with which a GRU has as many parameters as MuFuRU with 200, by the part that has both."""
-SEEDS = {"paper": 3, "lean": 3, "keep": 1, "batch20": 3, "choices": 1, "best": 1, "wide": 1}
+QUARTER = 664
+"""Updates between two looks at the validation text in the part operations: a quarter of an epoch."""
+SEEDS = {
+    "paper": 3,
+    "lean": 3,
+    "keep": 1,
+    "batch20": 3,
+    "choices": 1,
+    "best": 1,
+    "wide": 1,
+    "operations": 6,
+    "best-seeds": 2,
+}
 """Runs of each setting, by part. The LSTM has one: it is there to see where the others stand."""
+FIRST_SEED = {"best-seeds": 1}
+"""First seed of a part whose runs with earlier seeds belong to other parts; 0 for the others."""
 EPOCH_SECONDS = 300.0
 """About what one core takes to read the Penn Treebank once with 200 units; most of it is the softmax."""
-Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide"]
+Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "best-seeds"]
 
 SHORT = with_training(
     with_cell(PRESETS["paper"], hidden_size=50), epochs=1, batch_size=100, learning_rate=1e-2, evaluate_every=100
@@ -42,12 +56,14 @@ class LMGrid:
     """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: other starts
     of what keeps the state. batch20: larger batches, with which the search for the paper's setting began. choices: what
     the paper does not say, mostly for the GRU, one change at a time. best: the same units well regularised. wide: a GRU
-    with as many parameters as MuFuRU, beside batch20 and best."""
+    with as many parameters as MuFuRU, beside batch20 and best. operations: whether operations, start or parameters
+    decide: seven and two operations from the same starts of keep, and both GRUs, with four looks an epoch. best-seeds:
+    more runs of MuFuRU and both GRUs in best."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper, batch20 and best."""
     seeds: int | None = None
-    """Runs of each setting; None for as many as a part has: 3 of paper, lean and batch20, 1 of the others and of the
-    LSTM."""
+    """Runs of each setting; None for as many as a part has: 6 of operations, 3 of paper, lean and batch20, 2 of
+    best-seeds, 1 of the others and of the LSTM."""
     short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
 
@@ -63,7 +79,8 @@ class LMGrid:
         for group, what, config in every_setting(self.cells):
             if self.part in (group, "all"):
                 runs = 1 if config.cell.cell == "lstm" else SEEDS[group]
-                yield Setting(group, what, "lm", config, range(self.seeds or runs))
+                first = FIRST_SEED.get(group, 0)
+                yield Setting(group, what, "lm", config, range(first, first + (self.seeds or runs)))
 
 
 def short_settings() -> Iterator[Setting]:
@@ -100,6 +117,22 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
         yield "best", f"{lean}-relu", with_relu
     for part, config in {"batch20": larger, "best": best}.items():
         yield "wide", f"gru-{part}", wider(for_cell(config, "gru"), WIDE[part])
+    # two epochs of patience, as in the paper's setting
+    for what, config in operations(with_training(paper, evaluate_every=QUARTER, patience=8)):
+        yield "operations", what, config
+    yield "best-seeds", "mufuru", for_cell(best, "mufuru")
+    yield "best-seeds", "gru", for_cell(best, "gru")
+    yield "best-seeds", f"gru-{WIDE['best']}", wider(for_cell(best, "gru"), WIDE["best"])
+
+
+def operations(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
+    """Seven operations and two (the paper's GRU) from each start of keep, `nn.GRU`, and one of MuFuRU's size."""
+    for keep in (2.0, 0.0):
+        yield f"mufuru-keep{keep:g}", for_cell(config, "mufuru", keep_bias=keep)
+        yield f"paper-gru-keep{keep:g}", for_cell(config, "mufuru", keep_bias=keep, ops=("keep", "replace"))
+    units = WIDE["batch20"]
+    yield "gru", for_cell(config, "gru")
+    yield f"gru-{units}", wider(for_cell(config, "gru"), units)
 
 
 def wider(config: LMConfig, units: int) -> LMConfig:

@@ -26,7 +26,7 @@ BATCH_SIZES = (25, 50, 100)
 INITIALISATIONS: tuple[Literal["default", "uniform", "orthogonal"], ...] = ("default", "uniform", "orthogonal")
 OPEN_SIZES = (8, 64)
 OPEN_SEEDS = SHORT_SEEDS = 5
-Part = Literal["figures", "open", "ablation"]
+Part = Literal["figures", "open", "ablation", "features"]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class LogicGrid:
 
     part: Part | Literal["all"] = "all"
     """figures: every cell at every size. open: what the paper does not say, learning rate, batch size and
-    initialisation. ablation: operations left out."""
+    initialisation. ablation: operations left out. features: MuFuRU with the sigmoid features of the authors' code at
+    every size, in both settings of the figures."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the figures."""
     sizes: tuple[int, ...] = SIZES
-    """Hidden sizes of the figures."""
+    """Hidden sizes of the figures and of features."""
     seeds: int = 10
     """Runs of each setting; the open choices have at most 5."""
     short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -58,6 +59,8 @@ class LogicGrid:
             yield from open_settings(min(self.seeds, OPEN_SEEDS))
         if self.part in ("ablation", "all"):
             yield from ablation_settings(self.seeds)
+        if self.part in ("features", "all"):
+            yield from feature_settings(self.sizes, self.seeds)
 
 
 def short_settings() -> Iterator[Setting]:
@@ -95,6 +98,15 @@ def ablation_settings(seeds: int) -> Iterator[Setting]:
     for name, ops in choices.items():
         config = with_cell(PRESETS["paper"], cell="mufuru", hidden_size=8, ops=ops)
         yield Setting("ablation", name, "logic", config, range(seeds))
+
+
+def feature_settings(sizes: tuple[int, ...], seeds: int) -> Iterator[Setting]:
+    """Both settings of the figures, with their seeds, so that sigmoid and tanh meet the same formulae."""
+    for preset, first_seed in SETTINGS.values():
+        for size in sizes:
+            config = with_cell(PRESETS[preset], cell="mufuru", hidden_size=size, activation="sigmoid")
+            what = f"mufuru-{size}-lr{config.training.learning_rate:g}"
+            yield Setting("features", what, "logic", config, range(first_seed, first_seed + seeds))
 
 
 def cost(config: LogicConfig) -> float:

@@ -18,14 +18,16 @@ import mufuru
 from mufuru import ops as operations
 from mufuru.experiments.settings import SettingError, check_positive, choose
 from mufuru.experiments.tasks import first_weights
-from mufuru.unit import ControllerActivation, Reset
+from mufuru.unit import Activation, ControllerActivation, Reset
 
 CellName = Literal["mufuru", "gru", "lstm", "vanilla"]
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """(layers * directions, batch, hidden); a pair with the memory for lstm, with the controller for mufuru with one."""
 
 OPTIONS: dict[str, frozenset[str]] = {
-    "mufuru": frozenset({"ops", "reset", "controller_size", "controller_activation", "reset_bias", "keep_bias"}),
+    "mufuru": frozenset(
+        {"ops", "reset", "activation", "controller_size", "controller_activation", "reset_bias", "keep_bias"}
+    ),
     "gru": frozenset({"reset_bias", "keep_bias"}),
     "lstm": frozenset({"keep_bias"}),
     "vanilla": frozenset(),
@@ -49,6 +51,8 @@ class CellConfig:
     """Operations to choose from (mufuru only)."""
     reset: Reset = "before"
     """Where the reset gate acts, before or after the recurrent product, or None for no gate (mufuru only)."""
+    activation: Activation | None = None
+    """Activation of the features (mufuru only): tanh or sigmoid; None for the layer's own, tanh."""
     controller_size: int | None = None
     """Size of a recurrent controller; None lets input and state choose the operations (mufuru only)."""
     controller_activation: ControllerActivation | None = None
@@ -155,8 +159,8 @@ def _make(config: CellConfig, input_size: int) -> nn.Module:
         kinds: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "vanilla": nn.RNN}
         layer: nn.Module = kinds[config.cell](input_size, config.hidden_size, **shape)
         return layer
-    given = {"reset_bias": config.reset_bias, "controller_activation": config.controller_activation}
-    own: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    names = ("activation", "controller_activation", "reset_bias")
+    own: dict[str, Any] = {name: value for name in names if (value := getattr(config, name)) is not None}
     own |= {} if config.keep_bias is None else {"op_bias": {"keep": config.keep_bias}}
     return mufuru.MuFuRU(
         input_size, config.hidden_size, **shape, **own,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -26,6 +26,8 @@ class WordsConfig:
     vectors: str | None = None
     """Word vectors to start from: a text file as GloVe's are, a folder with glove.6B's, or the name glove.6B or
     glove.840B, of data_dir or else downloaded once; None to draw them."""
+    vector_scale: float = 1.0
+    """Factor of the word vectors."""
     embedding_size: int = 100
     """Features of an embedded word."""
     tune_embeddings: bool = True
@@ -40,10 +42,12 @@ class WordsConfig:
     """Dropout of what the classifier sees."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "embedding_size", "min_count")
+        check_positive(self, "vector_scale", "embedding_size", "min_count")
         check_fraction(self, "embedding_dropout", "output_dropout")
         if not self.tune_embeddings and self.vectors is None:
             raise SettingError("tune_embeddings can be off only with vectors: untrained random embeddings say nothing")
+        if self.vector_scale != 1 and self.vectors is None:
+            raise SettingError("vector_scale needs vectors: give some, or leave it out")
 
 
 def embedding(words: int, config: WordsConfig) -> nn.Embedding:
@@ -62,7 +66,7 @@ def word_vectors(config: WordsConfig, data_dir: str | None, words: Collection[st
     if not found.found:
         raise DataError(f"{config.vectors} has a vector for none of the {len(words):,} words of the texts: expected "
                         "vectors of their language, and in their case if lowercase is off")  # fmt: skip
-    return found
+    return found if config.vector_scale == 1 else replace(found, matrix=config.vector_scale * found.matrix)
 
 
 def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Collection[str]) -> Vectors:

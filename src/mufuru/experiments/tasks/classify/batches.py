@@ -79,11 +79,12 @@ def in_order(lengths: Tensor, batch_size: int) -> Sequence[Tensor]:
     return groups
 
 
-def shuffled(lengths: Tensor, batch_size: int, *name: str | int) -> list[Tensor]:
+def shuffled(lengths: Tensor, batch_size: int, *name: str | int, pool: int = POOL) -> list[Tensor]:
     """Groups of like length in random order, by a name such as ("classify", seed, epoch): of pools of shuffled
-    sequences, each sorted. All groups are full but one, which is of the last pool.
+    sequences, each sorted. All groups are full but one, which is of the last pool. In a pool of one batch lengths mean
+    nothing.
     """
     order = permutation(len(lengths), *name, "sequences")
-    pools = (pool[lengths[pool].argsort(stable=True)] for pool in order.split(POOL * batch_size))
-    groups = [group for pool in pools for group in pool.split(batch_size)]
+    pools = (some[lengths[some].argsort(stable=True)] for some in order.split(pool * batch_size))
+    groups = [group for some in pools for group in some.split(batch_size)]
     return [groups[place] for place in permutation(len(groups), *name, "batches").tolist()]

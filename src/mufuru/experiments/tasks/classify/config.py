@@ -92,6 +92,8 @@ class ClassifyConfig(WordsConfig):
     """Of first weights, dropout and the order of training."""
     max_length: int | None = None
     """Most steps of a sequence, the rest is not read; None for no limit."""
+    bucketing: bool = True
+    """Train on batches of sequences of like length, which take fewer steps; off for batches drawn at random."""
     pooling: PoolingName = "last"
     """What the classifier sees: the last state, or of all steps' outputs their max, their mean or an attention's
     choice."""

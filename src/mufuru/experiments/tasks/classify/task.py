@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.settings import SettingError, choose
 from mufuru.experiments.tasks.classify import inspection, sentences, sources
-from mufuru.experiments.tasks.classify.batches import Batch, Batches, Encoded, in_order, shuffled
+from mufuru.experiments.tasks.classify.batches import POOL, Batch, Batches, Encoded, in_order, shuffled
 from mufuru.experiments.tasks.classify.config import ClassifyConfig
 from mufuru.experiments.tasks.classify.encoding import encode
 from mufuru.experiments.tasks.classify.meaning import Meaning, build_vocabulary
@@ -69,8 +69,8 @@ class ClassifyTask:
         if split in self._fixed:
             return self._fixed[split]
         encoded = choose("split", split, self._encoded)
-        size = self.config.training.batch_size
-        return Batches(encoded, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch))
+        size, pool = self.config.training.batch_size, POOL if self.config.bucketing else 1
+        return Batches(encoded, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.inputs)
