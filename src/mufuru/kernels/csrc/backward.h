@@ -22,6 +22,8 @@ class Backward {
         d_state(n * at.H),
         d_seen(n * at.H),
         d_controller(n * at.K),
+        d_initial(in.resets ? n * at.H : 0),
+        d_initial_controller(in.resets ? n * at.K : 0),
         inner_rows(at.after ? n * at.W : 0),
         stretch(at.stretch(n)),
         tiles(tile_size<T>(n * stretch, most(at.seen, at.X))),
@@ -48,8 +50,10 @@ class Backward {
       if (at.K) control();
       if (at.before) reset_gate();
       to_state();
+      if (in.resets) set_back();
       if (in.d_x && i % stretch == 0) to_inputs(i, least(i + stretch, in.steps));
     }
+    if (in.resets) add_initial();
     for (int64_t i = 0; i < n; ++i) {
       std::memcpy(static_cast<T*>(in.d_s0) + mine.index(i) * at.H, &d_state[i * at.H], at.H * sizeof(T));
       if (at.K) std::memcpy(static_cast<T*>(in.d_k0) + mine.index(i) * at.K, &d_controller[i * at.K], at.K * sizeof(T));
@@ -74,7 +78,7 @@ class Backward {
   const int64_t n;
   const bool plain;  // none of the rarer options
   int64_t alive = 0;
-  Buffer<T> d_state, d_seen, d_controller, inner_rows;
+  Buffer<T> d_state, d_seen, d_controller, d_initial, d_initial_controller, inner_rows;
   const int64_t stretch;
   Buffer<T> tiles;
   Buffer<const T*> operand;
@@ -202,6 +206,20 @@ class Backward {
       if (rows[i].mask) d *= load(rows[i].mask + u, m);
       store(&d_state[i * at.H + u], load(&d_state[i * at.H + u], m) + d, m);
     });
+  }
+
+  // where a step began with the initial state, its gradient is that one's: the step before gets none
+  void set_back() {
+    for (int64_t i = 0; i < alive; ++i) {
+      if (!in.resets[rows[i].place]) continue;
+      for (int64_t u = i * at.H; u < (i + 1) * at.H; d_state[u++] = 0) d_initial[u] += d_state[u];
+      for (int64_t u = i * at.K; u < (i + 1) * at.K; d_controller[u++] = 0) d_initial_controller[u] += d_controller[u];
+    }
+  }
+
+  void add_initial() {
+    for (int64_t u = 0; u < n * at.H; ++u) d_state[u] += d_initial[u];
+    for (int64_t u = 0; u < n * at.K; ++u) d_controller[u] += d_initial_controller[u];
   }
 
   // the gradients of the inputs of the steps from `begin` to `end`, counted in order

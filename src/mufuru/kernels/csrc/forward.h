@@ -147,6 +147,8 @@ class Forward {
 
   void step(int64_t t, int64_t k, bool composing) {
     enter(t, k);
+    for (int64_t i = 0; in.resets && i < alive; ++i)
+      if (in.resets[rows[i].place]) start(i, t);
     if (at.before) reset_gate();
     if (at.K) control();
     const int64_t together = alive > kRows ? 1 : at.chunks();

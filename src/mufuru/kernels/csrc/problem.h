@@ -4,7 +4,7 @@
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 5;
+constexpr int64_t kAbi = 6;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;
@@ -27,6 +27,7 @@ struct Problem {
   const int64_t* offsets;  // T + 1: where the rows of each step begin
   const void *state_mask, *zoneout;  // B x H, total x H, or null
   const uint8_t* allowed;            // B x L or null
+  const uint8_t* resets;             // total or null: where the state is set back to the initial one before the step
 
   void* output;  // total x H
   void *s_n, *k_n;
