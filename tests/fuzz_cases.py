@@ -55,6 +55,7 @@ class Case:
     """Of these, those that can require a gradient."""
     parameters: bool = False
     """Whether the weights are `nn.Parameter`s."""
+    resets: bool = False
     layout: str = ""
     """`flat`: the parameters are parts of one tensor; `tied`: those of one shape are one tensor."""
 
@@ -94,7 +95,7 @@ class Case:
                  self.mode, str(self.dtype).removeprefix("torch."), f"{self.form} lengths {list(self.lengths)}",
                  "with hx" if self.hx else "without hx", f"{self.threads} threads", f"by {self.chosen}",
                  *(f"{name} {value}" for name, value in unusual.items()), *filter(None, [self.layout])]  # fmt: skip
-        return "; ".join(parts + ["nn.Parameter"] * self.parameters)
+        return "; ".join(parts + ["resets"] * self.resets + ["nn.Parameter"] * self.parameters)
 
 
 def wave(s: Tensor, v: Tensor) -> Tensor:
@@ -125,6 +126,7 @@ def draw(number: int) -> Case:
     """The case of this number."""
     random = Random(number)
     case = _draw_sequences(random, number, random.random() < 0.25, random.choices(list(MODES), [*MODES.values()])[0])
+    case = replace(case, resets=not case.cell and Random(f"resets {number}").random() < 0.25)
     case = _draw_tensors(random, replace(case, shapes=_shapes(case)))
     if case.mode in ("grad", "no_grad", "inference_mode", "autocast") and random.random() < 0.1:
         odd = random.choice([*ANY, torch.int64, torch.complex64])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from random import Random
 from typing import Any
 
 import torch
@@ -26,11 +28,15 @@ class Program:
 
     def call(self, tensors: Tensors) -> Tensors:
         """All that the layer returns, by name."""
-        case, hx, more = self.case, tensors.get("hx"), {}
+        case, hx = self.case, tensors.get("hx")
+        more: dict[str, Any] = {}
         given: Any = (hx, tensors["hx" + SUFFIX]) if "hx" + SUFFIX in tensors else hx
         x: Any = tensors["input"]
+        if case.resets:
+            more["resets"] = _resets(case)
         if case.form == "packed":
-            x = PackedSequence(x, *_packing(case))
+            packing = _packing(case)
+            x, more = PackedSequence(x, *packing), {name: PackedSequence(t, *packing) for name, t in more.items()}
         elif case.form == "lengths":
             more["lengths"] = torch.tensor(case.lengths, dtype=torch.int64)
         weights = {name: tensors[name] for name in self.names if name in tensors}
@@ -48,6 +54,17 @@ def _packing(case: Case) -> tuple[Tensor, Tensor | None, Tensor | None]:
     sizes = [sum(length > step for length in case.lengths) for step in range(case.steps)]
     order = torch.randperm(case.batch, generator=torch.Generator().manual_seed(case.number))
     return torch.tensor(sizes), *((order, order.argsort()) if case.number % 2 else (None, None))
+
+
+def _resets(case: Case) -> Tensor:
+    """Every other element of a tensor. Not from torch's generator: inside `vmap` that may draw for each entry."""
+    random = Random(case.number)
+    shape = (sum(case.lengths),) if case.form == "packed" else (case.steps, case.batch)
+    numbers = [random.random() < 0.4 for _ in range(2 * math.prod(shape))]
+    drawn = torch.tensor(numbers, dtype=torch.bool).view(*shape, 2)[..., 0]
+    if case.form == "unbatched":
+        return drawn[:, 0]
+    return drawn.t() if case.options.get("batch_first") and case.form != "packed" else drawn
 
 
 def make_tensors(case: Case, plain: bool) -> Tensors:

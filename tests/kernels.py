@@ -67,11 +67,11 @@ def _leaf(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def make_masks(names: Iterable[str], batch: int, total: int, hidden: int, ops: int, dtype: torch.dtype) -> Masks:
-    """The named masks: `state`, `zoneout` and `allowed`."""
+    """The named masks: `state`, `zoneout`, `allowed` and `resets`."""
     state = torch.bernoulli(torch.full((batch, hidden), 0.7, dtype=dtype)) / 0.7
     allowed = torch.rand(batch, ops) < 0.6
     allowed[torch.arange(batch), torch.randint(ops, (batch,))] = True
-    drawn = Masks(state, torch.rand(total, hidden, dtype=dtype).round(decimals=1), allowed)
+    drawn = Masks(state, torch.rand(total, hidden, dtype=dtype).round(decimals=1), allowed, torch.rand(total) < 0.3)
     return Masks(**{name: getattr(drawn, name) for name in names})
 
 

@@ -12,7 +12,7 @@ using namespace mufuru;
 
 extern "C" {
 int64_t mufuru_space(const Problem*, int back);
-uint64_t mufuru_sample(const Problem*);
+uint64_t mufuru_checksum(const Problem*);
 void mufuru_pack(const Problem*);
 void mufuru_forward(const Problem*);
 void mufuru_activate(const Problem*, int64_t step);
@@ -75,6 +75,8 @@ class Check {
       problem.state_mask = fresh(B * H), problem.zoneout = fresh(total * H);
       for (int64_t i = 0; i < B * L; ++i) allowed.push_back(i % L == 0 || i % 3);
       problem.allowed = allowed.data();
+      for (int64_t i = 0; i < total; ++i) resets.push_back(i % 4 == 1);
+      problem.resets = resets.data();
     }
     problem.custom = fresh(python * total * H);
     problem.custom_ds = fresh(python * total * H), problem.custom_dv = fresh(python * total * H);
@@ -97,7 +99,7 @@ class Check {
 
   // the states after every step and, in training, gradients of the first ones and of the weights
   std::vector<T> run() {
-    mufuru_sample(&problem);
+    mufuru_checksum(&problem);
     problem.space = fresh(mufuru_space(&problem, 0));
     mufuru_pack(&problem);
     if (sizes.python) by_steps();
@@ -121,7 +123,7 @@ class Check {
   Problem problem{};
   int64_t gate_rows;
   std::vector<int64_t> offsets{0}, codes;
-  std::vector<uint8_t> allowed;
+  std::vector<uint8_t> allowed, resets;
   std::vector<std::vector<T>> kept;
   std::mt19937 random;
 

@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SHORT = {
     "characters.py": ["--epochs", "1", "--file", str(EXAMPLES / "characters.py")],
     "logic.py": ["--epochs", "1", "--formulae", "60"],
+    "policy.py": ["--updates", "3"],
     "replace_gru.py": [],
     "own_operation.py": ["--updates", "3"],
     "series.py": ["--updates", "3"],
@@ -66,6 +67,14 @@ def test_a_stream_gives_what_the_whole_pass_gives() -> None:
     last = run("streaming.py", "--updates", "3").stdout.splitlines()[-1]
     # float32, and sums in another order
     assert float(last.rpartition(" ")[2]) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_policy_learns_to_remember() -> None:
+    *_, told, same = run("policy.py").stdout.splitlines()
+    assert float(told.rpartition(" ")[2]) > 0.95
+    # float32, and rows of other batches
+    assert float(same.rpartition(" ")[2]) < 1e-5
 
 
 def test_logic_stops_cleanly() -> None:

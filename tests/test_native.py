@@ -38,7 +38,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "bias": (True, False),
     "batch_sizes": (None, UNEVEN, (5, 2)),
     "reverse": (False, True),
-    "masks": ((), ("state",), ("zoneout",), ("allowed",), ("state", "zoneout", "allowed")),
+    "masks": ((), ("state",), ("zoneout",), ("allowed",), ("resets",), ("state", "zoneout", "allowed", "resets")),
     "trace": (False, True),
     "dtype": (torch.float64, torch.float32),
 }
@@ -77,7 +77,7 @@ RARER: dict[str, dict[str, Any]] = {
     "controller with relu": {"controller": 7, "controller_activation": "relu"},
     "controller without bias": {"controller": 7, "bias": False},
     "trace": {"trace": True},
-    **{mask: {"masks": (mask,)} for mask in ("state", "zoneout", "allowed")},
+    **{mask: {"masks": (mask,)} for mask in ("state", "zoneout", "allowed", "resets")},
 }
 
 

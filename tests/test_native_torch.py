@@ -44,11 +44,13 @@ class Calls(TorchDispatchMode):
 
 RUNS: dict[str, dict[str, Any]] = {
     "paper": {},
-    "controller": {"controller": 7, "reset": "after", "batch_sizes": UNEVEN, "masks": ("state", "zoneout", "allowed")},
+    "controller": {"controller": 7, "reset": "after", "batch_sizes": UNEVEN,
+                   "masks": ("state", "zoneout", "allowed", "resets")},
     "controller, relu": {"controller": 7, "controller_activation": "relu"},
     "plain": {"ops": ("keep", "replace"), "reset": None, "bias": False, "trace": False, "reverse": True},
+    "resets": {"ops": ("keep", "replace"), "reset": None, "bias": False, "trace": False, "masks": ("resets",)},
     "empty": {"batch": 0},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("options", RUNS)

@@ -22,7 +22,7 @@ from mufuru.kernels import Run
 from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
-from mufuru.sequences import Lengths, Sequences
+from mufuru.sequences import Lengths, Resets, Sequences
 from mufuru.trace import Steps, Trace, tracing
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, check_size
 
@@ -75,6 +75,11 @@ class MuFuRU(Recurrent):
     one sequence, or a `PackedSequence`; `hx` (num_layers * directions, batch, hidden_size). Returns `output`
     (steps, batch, directions * hidden_size) and `h_n`, shaped as `hx`. With `lengths=` a padded batch is read to each
     sequence's own end; outputs past it are zero.
+
+    `resets` has a Boolean for each step of the input: (steps, batch), with `batch_first` (batch, steps), (steps,) for
+    one sequence, or packed as the input. Where it is true a new document or episode begins: the state is set back to
+    the initial one before that step, in every layer. The reverse direction reads each document from its own end, so the
+    result is that of running each on its own; no gradient crosses a reset.
 
     Examples:
         >>> rnn = MuFuRU(10, 20, num_layers=2)
@@ -158,18 +163,25 @@ class MuFuRU(Recurrent):
 
     if TYPE_CHECKING:  # nn.Module's __call__ says nothing of its arguments
 
-        def __call__(self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None) -> Any: ...
+        def __call__(
+            self,
+            input: Tensor | PackedSequence,
+            hx: State | None = None,
+            lengths: Lengths = None,
+            resets: Resets = None,
+        ) -> Any: ...
 
     def forward(
-        self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None
+        self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None, resets: Resets = None
     ) -> tuple[Tensor | PackedSequence, State]:
         if isinstance(input, Proxy):
-            return self._recorded(input, hx, lengths)
+            return self._recorded(input, hx, lengths, resets)
         batch = sequences.from_input(input, lengths, self.batch_first)
         given = self._pair(hx)
         _check_ranks(given, batch)
         self._check_input(batch.data)
         s0, k0 = self._initial_state(given, batch)
+        begins = batch.resets(resets, self.num_directions)
         x = batch.data
         s_n: list[Tensor] = []
         k_n: list[Tensor] = []
@@ -182,7 +194,8 @@ class MuFuRU(Recurrent):
             outputs: list[Tensor] = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
-                run = self._direction(index, x, s0[index], None if k0 is None else k0[index], batch.batch_sizes)
+                first = s0[index], None if k0 is None else k0[index]
+                run = self._direction(index, x, *first, batch.batch_sizes, begins[direction])
                 result, steps = self._execute(run, self.checkpoint_every)
                 outputs.append(result.output)
                 s_n.append(result.s_n)
@@ -197,10 +210,12 @@ class MuFuRU(Recurrent):
             self._traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
         return batch.like_input(x), self._final_state(s_n, k_n, batch)
 
-    def trace(self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None) -> Trace:
+    def trace(
+        self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None, resets: Resets = None
+    ) -> Trace:
         """Run forward and return which operation was used where, in place of the output."""
         with tracing(self) as traces:
-            self(input, hx, lengths)
+            self(input, hx, lengths, resets)
         return traces[""][-1]
 
     @classmethod
@@ -230,12 +245,16 @@ class MuFuRU(Recurrent):
         """Of the probabilities as they are now: a program may lower them while it trains."""
         return Noise(*self._probabilities) if any(self._probabilities) else NO_NOISE
 
-    def _direction(self, index: int, x: Tensor, s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None) -> Run:
+    def _direction(
+        self, index: int, x: Tensor, s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None, resets: Tensor | None
+    ) -> Run:
         unit, suffix, _ = self._units[index]
         weights = self._weights(index)
         if self.training:
             weights = self._noise.drop_weights(weights)
         masks = self._noise.masks(x, s0, len(unit.ops), self.training)
+        if resets is not None:
+            masks = masks._replace(resets=resets)
         reverse, packed = suffix.endswith("_reverse"), self._packed_weights(index)
         return Run(unit, weights, x, s0, k0, batch_sizes, reverse=reverse, masks=masks, packed=packed)
 

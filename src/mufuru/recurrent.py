@@ -200,7 +200,7 @@ class Recurrent(Observable, PretrainedLayer):
             result = kernels.execute(run, self.kernel, checkpoint_every)
         if result.p is None or result.v is None:
             return result, None
-        before = previous_states(result.output, run.s0, run.batch_sizes, run.reverse)
+        before = previous_states(result.output, run.s0, run.batch_sizes, run.reverse, run.masks.resets)
         return result, Steps(result.p, before, result.v, result.output)
 
     def _intervened(self, masks: Masks, s0: Tensor) -> Masks:

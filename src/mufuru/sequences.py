@@ -18,6 +18,7 @@ from mufuru.door import check_numbers
 from mufuru.kernels.run import packed_order, present
 
 Lengths: TypeAlias = Tensor | Sequence[int] | None
+Resets: TypeAlias = Tensor | PackedSequence | None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,29 @@ class Sequences:
         grid = grid if self.order is None else grid.index_select(1, self.order)
         return _rows(grid, self.batch_sizes, self.with_padding)
 
+    def resets(self, given: Resets, directions: int) -> list[Tensor | None]:
+        """For each direction, the rows before which the state is set back.
+
+        Reverse reads each document from its own end: it sets back before the step that precedes a reset.
+        """
+        if given is None:
+            return [None] * directions
+        grid = self._checked_resets(given)
+        rows: list[Tensor | None] = [self.pack(grid)]
+        if directions == 2:
+            # what comes round to the last step changes nothing: reverse begins there, or has not begun
+            rows.append(self.pack(grid.roll(-1, int(self.batched and self.batch_first))))
+        return rows
+
+    def _checked_resets(self, given: Tensor | PackedSequence) -> Tensor:
+        """The user's resets, padded as the input."""
+        if self.packed is not None:
+            return self.padded(_checked_mask(_packed_alike(given, self.packed), (self.data.size(0),), self.data))
+        if not isinstance(given, Tensor):
+            raise TypeError(f"resets should be a tensor as the input is, got {type(given).__name__}")
+        shape = (self.batch, self.steps) if self.batch_first else (self.steps, self.batch)
+        return _checked_mask(given, shape if self.batched else (self.steps,), self.data)
+
     def _grid(self, rows: Tensor, batch_sizes: Tensor) -> Tensor:
         """(steps, batch, ...): rows by step, the longest sequence first, zero past the ends."""
         if self.with_padding:
@@ -138,6 +162,38 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     data = check_numbers("the data of a PackedSequence", data)
     alive = batch_sizes if sizes[-1] else batch_sizes[batch_sizes > 0]
     return Sequences(data, sizes[0], len(sizes), batch_first, True, alive, order, input)
+
+
+def _packed_alike(resets: Tensor | PackedSequence, input: PackedSequence) -> Tensor:
+    if not isinstance(resets, PackedSequence):
+        raise TypeError(
+            f"with a PackedSequence resets should be one too, got {type(resets).__name__}: pack them as the input was "
+            "packed, with the same lengths"
+        )
+    mine, order = resets.sorted_indices, input.sorted_indices
+    same = mine is order or (mine is not None and order is not None and mine.tolist() == order.tolist())
+    if not same or not torch.equal(resets.batch_sizes, input.batch_sizes):
+        raise ValueError(
+            "resets should have the batch_sizes and sorted_indices of the input, got others: pack them as the input "
+            "was packed, with the same lengths"
+        )
+    return resets.data
+
+
+def _checked_mask(resets: Tensor, shape: tuple[int, ...], input: Tensor) -> Tensor:
+    resets = check_numbers("resets", resets)
+    if resets.dtype != torch.bool:
+        raise TypeError(f"resets should be torch.bool, got {resets.dtype}: convert them with .bool()")
+    if resets.shape != shape:
+        raise ValueError(
+            f"resets should have the shape {list(shape)}, one Boolean for each step of the input, got "
+            f"{list(resets.shape)}"
+        )
+    if resets.device != input.device:
+        raise RuntimeError(
+            f"resets should be on {input.device} as the input, got {resets.device}: move them with .to(device)"
+        )
+    return resets
 
 
 def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> list[int]:

@@ -83,9 +83,10 @@ def _free_sizes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     time, batch = Dim("time"), Dim("batch")
     first = (batch, time) if model.batch_first else (time, batch)
     known: dict[str, Any] = {"input": dict(enumerate(first)), "hx": {1: batch}, "lengths": {0: batch}}
+    known["resets"] = known["input"]
     if isinstance(given["input"], Tensor) and given["input"].dim() == 2:
         # one sequence has no batch
-        known = {"input": {0: time}, "hx": {}, "lengths": {}}
+        known = {"input": {0: time}, "hx": {}, "lengths": {}, "resets": {0: time}}
     return {name: _for_each(value, _constantly(known[name])) for name, value in given.items()}
 
 

@@ -122,6 +122,8 @@ def forward(problem: Problem, inputs: Inputs, options: Options, out: Outputs) ->
     problem.point("custom", values)
     for t in reversed(range(len(sizes))) if options.reverse else range(len(sizes)):
         rows, alive = slice(starts[t], starts[t] + sizes[t]), sizes[t]
+        if inputs.resets is not None:
+            s[:alive] = torch.where(inputs.resets[rows, None], inputs.s0[:alive], s[:alive])
         native().mufuru_activate(problem.address, t)
         v = out.gates[rows, : s.size(1)]
         for place, op in enumerate(ops):

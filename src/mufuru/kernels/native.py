@@ -41,6 +41,7 @@ class Inputs(NamedTuple):
     state_mask: Tensor | None
     zoneout: Tensor | None
     allowed: Tensor | None
+    resets: Tensor | None
 
 
 N_DIFFERENTIABLE = Inputs._fields.index("bias_op") + 1
@@ -188,7 +189,7 @@ def backward(
     problem = _problem(at, inputs, options, out, *received, *found)
     problem.take_space(True, inputs.hh.dtype)
     if max(options.codes) >= CUSTOM:
-        states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse)
+        states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse, inputs.resets)
         found_values = custom.derivatives(options.codes, states, saved.gates[: len(states), : at.hidden])
         problem.point("custom", *map(plain, found_values))
     native().mufuru_backward(problem.address)
@@ -215,7 +216,7 @@ def _problem(
         options.reset, options.activation, options.controller_activation, options.reverse,
         inputs.hh.dtype == torch.float64, steps <= DIRECT_STEPS,
     )  # fmt: skip
-    masks = inputs.state_mask, inputs.zoneout, inputs.allowed
+    masks = inputs.state_mask, inputs.zoneout, inputs.allowed, inputs.resets
     tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)
     return Problem(sizes, tensors)
 

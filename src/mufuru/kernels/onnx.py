@@ -86,18 +86,21 @@ def _loop(run: Run, steps: _Steps) -> list[Tensor]:
 
     from_x = steps.grid(linear(run.x, run.weights.ih, run.weights.bias_ih))
     zoneout = None if run.masks.zoneout is None else steps.grid(run.masks.zoneout)
+    resets = None if run.masks.resets is None else steps.grid(run.masks.resets)
     initial = (run.s0, run.k0)
-    scanned = (from_x, zoneout, steps.alive)
-    fixed = (*run.weights, run.masks.state, run.masks.allowed)
+    scanned = (from_x, zoneout, resets, steps.alive)
+    back_to = (None, None) if resets is None else initial
+    fixed = (*run.weights, run.masks.state, run.masks.allowed, *back_to)
 
     def step(*tensors: Tensor) -> list[Tensor]:
         left = iter(tensors)
-        (s, k), (x, z, alive) = _like(initial, left), _like(scanned, left)
-        *weights, state, allowed = _like(fixed, left)
+        (old_s, old_k), (x, z, reset, alive) = _like(initial, left), _like(scanned, left)
+        *weights, state, allowed, s0, k0 = _like(fixed, left)
+        s, k = (old_s, old_k) if reset is None else reference.set_back(reset, (old_s, old_k), (s0, k0))
         new_s, new_k, _, _ = reference.step(run.unit, Weights(*weights), x, s, k, Masks(state, z, allowed))
         after = [new_s] if new_k is None else [new_s, new_k]
         if alive is not None:
-            after = [torch.where(alive, new, old) for new, old in zip(after, (s, k), strict=False)]
+            after = [torch.where(alive, new, old) for new, old in zip(after, (old_s, old_k), strict=False)]
         # a loop wants no tensor twice
         return [*after, fresh(new_s)]
 

@@ -66,7 +66,8 @@ def opaque_reference(run: Run) -> Result:
 def arguments(run: Run) -> tuple[Inputs, Options]:
     unit, masks = run.unit, run.masks
     inputs = Inputs(
-        run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed
+        run.x, run.s0, run.k0, *run.weights, run.batch_sizes, masks.state, masks.zoneout, masks.allowed,
+        masks.resets,
     )  # fmt: skip
     options = Options(
         unit.codes, native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation],
@@ -382,6 +383,6 @@ def run_of(inputs: Inputs, options: Options) -> Run:
         *sizes, tuple(map(with_code, options.codes)), reset, activations[options.activation],
         controller, activations[options.controller_activation], inputs.bias_ih is not None,
     )  # fmt: skip
-    masks = Masks(inputs.state_mask, inputs.zoneout, inputs.allowed)
+    masks = Masks(inputs.state_mask, inputs.zoneout, inputs.allowed, inputs.resets)
     weights = Weights(*inputs[3:10])
     return Run(unit, weights, inputs.x, inputs.s0, inputs.k0, inputs.batch_sizes, options.reverse, masks, True)

@@ -23,7 +23,7 @@ SIZES = [
 POINTERS = [
     "codes", "space",
     "x", "s0", "k0", "w_ih", "w_hh", "b_ih", "b_hh", "w_kk", "w_op", "b_op",
-    "offsets", "state_mask", "zoneout", "allowed",
+    "offsets", "state_mask", "zoneout", "allowed", "resets",
     "output", "s_n", "k_n", "p", "v", "gates", "probs", "inner",
     "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v",
     "d_x", "d_s0", "d_k0", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_kk", "d_op", "d_bias_op",

@@ -3,6 +3,7 @@ r"""The paper's equations, step by step, in plain PyTorch: the kernel all others
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch.nn.functional import linear
 
 from mufuru.kernels.run import Masks, Result, Run
 from mufuru.unit import Unit, Weights
+
+States: TypeAlias = tuple[Tensor, Tensor | None]
 
 
 def sequence(run: Run) -> Result:
@@ -22,9 +25,11 @@ def sequence(run: Run) -> Result:
     for t in reversed(range(len(sizes))) if run.reverse else range(len(sizes)):
         alive, rows = sizes[t], slice(starts[t], starts[t] + sizes[t])
         masks = _rows(run.masks, alive, rows)
-        new_s, new_k, p, v = step(
-            run.unit, run.weights, from_x[rows], s[:alive], None if k is None else k[:alive], masks
-        )
+        old_s, old_k = s[:alive], None if k is None else k[:alive]
+        if run.masks.resets is not None:
+            first_k = None if run.k0 is None else run.k0[:alive]
+            old_s, old_k = set_back(run.masks.resets[rows], (old_s, old_k), (run.s0[:alive], first_k))
+        new_s, new_k, p, v = step(run.unit, run.weights, from_x[rows], old_s, old_k, masks)
         steps[t] = (new_s, p, v)
         s = torch.cat([new_s, s[alive:]])
         k = None if k is None or new_k is None else torch.cat([new_k, k[alive:]])
@@ -65,6 +70,12 @@ def step(
     if masks.zoneout is not None:
         new_s = masks.zoneout * s + (1 - masks.zoneout) * new_s
     return new_s, k, p, v
+
+
+def set_back(resets: Tensor, state: States, initial: States) -> States:
+    """The state that a step begins with: the initial one where `resets`, (batch,), is true."""
+    (s, k), (s0, k0), here = state, initial, resets.unsqueeze(-1)
+    return torch.where(here, s0, s), None if k is None or k0 is None else torch.where(here, k0, k)
 
 
 def _rows(masks: Masks, alive: int, rows: slice) -> Masks:

@@ -28,6 +28,8 @@ class Masks(NamedTuple):
     """(total, hidden): the share of the old state that survives the step."""
     allowed: Tensor | None = None
     """(batch, operations), bool: `False` gives the operation weight 0 and renormalises the others."""
+    resets: Tensor | None = None
+    """(total,), bool: where the state is set back to the initial one before the run reads the step."""
 
     def to(self, dtype: torch.dtype) -> Masks:
         state = None if self.state is None else self.state.to(dtype)
@@ -105,15 +107,30 @@ def packed_order(batch_sizes: Tensor, batch: int) -> Tensor:
     return (absent.long() * absent.numel() + torch.arange(absent.numel(), device="cpu")).argsort()
 
 
-def previous_states(states: Tensor, initial: Tensor, batch_sizes: Tensor | None, reverse: bool) -> Tensor:
+def previous_states(
+    states: Tensor, initial: Tensor, batch_sizes: Tensor | None, reverse: bool, resets: Tensor | None = None
+) -> Tensor:
     """(total, size): the state that every step started from, packed as the states after every step, without padding."""
     if not states.size(0):
         return states
     if batch_sizes is None:
         batch = initial.size(0)
-        return torch.cat([states[batch:], initial]) if reverse else torch.cat([initial, states[:-batch]])
-    rows = _rows_before(batch_sizes, reverse).to(states.device)
-    return torch.cat([states[: len(rows)], initial]).index_select(0, rows)
+        before = torch.cat([states[batch:], initial]) if reverse else torch.cat([initial, states[:-batch]])
+    else:
+        rows = _rows_before(batch_sizes, reverse).to(states.device)
+        before = torch.cat([states[: len(rows)], initial]).index_select(0, rows)
+    if resets is None:
+        return before
+    first = initial.index_select(0, sequence_of_rows(batch_sizes, len(before), len(initial)).to(states.device))
+    return torch.where(resets[: len(before), None], first, before)
+
+
+def sequence_of_rows(batch_sizes: Tensor | None, total: int, batch: int) -> Tensor:
+    """(total,): which sequence every packed row belongs to."""
+    rows = torch.arange(total, device="cpu")
+    if batch_sizes is None:
+        return rows % batch
+    return rows - (batch_sizes.cumsum(0) - batch_sizes)[torch.repeat_interleave(batch_sizes)]
 
 
 def _rows_before(batch_sizes: Tensor, reverse: bool) -> Tensor:
@@ -121,7 +138,7 @@ def _rows_before(batch_sizes: Tensor, reverse: bool) -> Tensor:
     ends = batch_sizes.cumsum(0)
     starts, total = ends - batch_sizes, int(ends[-1])
     step = torch.repeat_interleave(batch_sizes)
-    sequence = torch.arange(total, device="cpu") - starts[step]
+    sequence = sequence_of_rows(batch_sizes, total, 0)
     before = step + (1 if reverse else -1)
     inside = before.clamp(0, len(batch_sizes) - 1)
     known = (before == inside) & (sequence < batch_sizes[inside])

@@ -20,6 +20,7 @@ class _Step(NamedTuple):
 
     from_x: Tensor
     zoneout: Tensor | None = None
+    resets: Tensor | None = None
     alive: Tensor | None = None
     """(batch, 1), bool: whether the sequence has the step."""
 
@@ -33,7 +34,8 @@ def sequence(run: Run) -> Result:
     if run.batch_sizes is not None:
         alive = present(run.batch_sizes, run.s0.size(0)).unsqueeze(-1).to(run.x.device)
     zoneout = None if run.masks.zoneout is None else _grid(run, run.masks.zoneout, order)
-    (s, *k), (output, *traced) = _scan(run, _Step(_grid(run, from_x, order), zoneout, alive))
+    resets = None if run.masks.resets is None else _grid(run, run.masks.resets, order)
+    (s, *k), (output, *traced) = _scan(run, _Step(_grid(run, from_x, order), zoneout, resets, alive))
     output, *traced = (_rows(run, tensor, places, alive) for tensor in (output, *traced))
     return Result(output, s, k[0] if k else None, *traced)
 
@@ -47,6 +49,8 @@ def _scan(run: Run, steps: _Step) -> Any:
     def combine(carry: tuple[Tensor, ...], tensors: dict[str, Tensor]) -> Any:
         at = _Step(**tensors)
         s, k = carry[0], carry[1] if len(carry) == 2 else None
+        if at.resets is not None:
+            s, k = reference.set_back(at.resets, (s, k), (run.s0, run.k0))
         new_s, new_k, p, v = reference.step(
             run.unit, run.weights, at.from_x, s, k, Masks(masks.state, at.zoneout, masks.allowed)
         )

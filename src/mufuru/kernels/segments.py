@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mufuru.kernels.run import Result, Run
+from mufuru.kernels.run import Masks, Result, Run, sequence_of_rows
 
 
 def run_in_segments(run: Run, every: int, sequence: Callable[[Run], Result]) -> Result:
     """As `sequence(run)`, with what the backward pass needs kept for one segment of `every` steps at a time."""
+    if run.masks.resets is not None:
+        return _by_documents(run, run.masks.resets, every, sequence)
     parts = segments(run, every)
     results: list[Result] = []
     s, k = run.s0, run.k0
@@ -26,6 +29,54 @@ def run_in_segments(run: Run, every: int, sequence: Callable[[Run], Result]) -> 
         results.reverse()
     output = torch.cat([result.output for result in results])
     return Result(output, s, k, _cat([result.p for result in results]), _cat([result.v for result in results]))
+
+
+def _by_documents(run: Run, resets: Tensor, every: int, sequence: Callable[[Run], Result]) -> Result:
+    """A segment knows the state that it begins with, not the one that resets lead to: what lies between two resets
+    becomes a sequence of its own."""
+    found = _documents(run, resets)
+    rows, owners, last = (tensor.to(run.x.device) for tensor in (found.rows, found.owners, found.last))
+
+    def select(tensor: Tensor | None, index: Tensor) -> Any:
+        return None if tensor is None else tensor.index_select(0, index)
+
+    masks = Masks(select(run.masks.state, owners), select(run.masks.zoneout, rows), select(run.masks.allowed, owners))
+    x, s0, k0 = run.x.index_select(0, rows), run.s0.index_select(0, owners), select(run.k0, owners)
+    apart = run._replace(x=x, s0=s0, k0=k0, batch_sizes=found.batch_sizes, masks=masks)
+    result, back = run_in_segments(apart, every, sequence), rows.argsort()
+    parts = (select(result.output, back), select(result.s_n, last), select(result.k_n, last))
+    return Result(*parts, select(result.p, back), select(result.v, back))
+
+
+class _Documents(NamedTuple):
+    """The parts of all sequences between two resets, longest first."""
+
+    batch_sizes: Tensor
+    rows: Tensor
+    """(total,): which row of the run each of their packed rows is."""
+    owners: Tensor
+    """(documents,): which sequence each is a part of."""
+    last: Tensor
+    """(batch,): the part of each sequence that its last state comes from."""
+
+
+def _documents(run: Run, resets: Tensor) -> _Documents:
+    steps, batch, total = len(run.sizes()), len(run.s0), len(resets)
+    sequence = sequence_of_rows(run.batch_sizes, total, batch)
+    sizes = torch.full((steps,), batch) if run.batch_sizes is None else run.batch_sizes
+    step = torch.repeat_interleave(sizes)
+    before = torch.zeros(steps, batch, dtype=torch.int64)
+    before[step, sequence] = resets.long().cpu()
+    before = before.flip(0).cumsum(0).flip(0) if run.reverse else before.cumsum(0)
+    counts = before.amax(0) + 1
+    document = (counts.cumsum(0) - counts)[sequence] + before[step, sequence]
+    lengths = document.bincount(minlength=int(counts.sum()))
+    begins = torch.full_like(lengths, steps).scatter_reduce(0, document, step, "amin")
+    lengths, longest_first = lengths.sort(descending=True, stable=True)
+    place = longest_first.argsort()
+    rows = ((step - begins[document]) * len(lengths) + place[document]).argsort()
+    batch_sizes = (lengths.unsqueeze(1) > torch.arange(int(lengths[0]))).sum(0)
+    return _Documents(batch_sizes, rows, torch.repeat_interleave(counts)[longest_first], place[counts.cumsum(0) - 1])
 
 
 def segments(run: Run, every: int) -> list[Run]:

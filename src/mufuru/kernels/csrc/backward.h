@@ -13,7 +13,13 @@ namespace MUFURU_ARCH {
 template <class T>
 struct StateGradients {
   Buffer<T> state, seen, controller;
-  StateGradients(const Shape<T>& at, int64_t n) : state(n * at.H), seen(n * at.H), controller(n * at.K) {}
+  Buffer<T> initial, initial_controller;  // what resets bring to the initial state
+  StateGradients(const Shape<T>& at, int64_t n)
+      : state(n * at.H),
+        seen(n * at.H),
+        controller(n * at.K),
+        initial(at.in.resets ? n * at.H : 0),
+        initial_controller(at.in.resets ? n * at.K : 0) {}
 };
 
 template <class T, class Ops>
@@ -36,6 +42,8 @@ class Backward {
         d_state(gradients.state),
         d_seen(gradients.seen),
         d_controller(gradients.controller),
+        d_initial(gradients.initial),
+        d_initial_controller(gradients.initial_controller),
         inner_rows(at.after ? n * at.W : 0),
         stretch(at.stretch(n)),
         tiles(at.direct ? 0 : tile_size<T>(n * stretch, most(at.seen, at.X))),
@@ -67,9 +75,11 @@ class Backward {
       if (at.before) reset_gate();
       if (at.K || at.before) team.wait();
       to_state();
+      if (in.resets) set_back();
       if (in.d_x && i % stretch == 0) to_inputs(i, least(i + stretch, in.steps));
     }
     team.wait();
+    if (in.resets && leads) add_initial();
     for (int64_t i = 0; i < n && leads; ++i) {
       std::memcpy(static_cast<T*>(in.d_s0) + mine.index(i) * at.H, &d_state[i * at.H], at.H * sizeof(T));
       if (at.K) std::memcpy(static_cast<T*>(in.d_k0) + mine.index(i) * at.K, &d_controller[i * at.K], at.K * sizeof(T));
@@ -97,7 +107,7 @@ class Backward {
   const Range chunks, k_panels, x_panels;
   const bool plain;  // none of the rarer options
   int64_t alive = 0;
-  Buffer<T> &d_state, &d_seen, &d_controller;
+  Buffer<T> &d_state, &d_seen, &d_controller, &d_initial, &d_initial_controller;
   Buffer<T> inner_rows;
   const int64_t stretch;
   Buffer<T> tiles;
@@ -251,6 +261,23 @@ class Backward {
       if (rows[i].mask) d *= load(rows[i].mask + u, m);
       store(&d_state[i * at.H + u], load(&d_state[i * at.H + u], m) + d, m);
     });
+  }
+
+  // where a step began with the initial state, its gradient is that one's: the step before gets none
+  void set_back() {
+    for (int64_t i = 0; i < alive; ++i) {
+      if (!in.resets[rows[i].place]) continue;
+      const int64_t k_begin = k_panels.begin * at.width, k_end = least(k_panels.end * at.width, at.K);
+      T *state = &d_state[i * at.H], *initial = &d_initial[i * at.H];
+      for (int64_t u = chunks.begin * at.width; u < units_end(); state[u++] = 0) initial[u] += state[u];
+      T *controller = &d_controller[i * at.K], *initial_controller = &d_initial_controller[i * at.K];
+      for (int64_t u = k_begin; u < k_end; controller[u++] = 0) initial_controller[u] += controller[u];
+    }
+  }
+
+  void add_initial() {
+    for (int64_t u = 0; u < n * at.H; ++u) d_state[u] += d_initial[u];
+    for (int64_t u = 0; u < n * at.K; ++u) d_controller[u] += d_initial_controller[u];
   }
 
   // the gradients of the inputs of the steps from `begin` to `end`, counted in order

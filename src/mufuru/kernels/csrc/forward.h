@@ -202,6 +202,9 @@ class Forward {
 
   void step(int64_t t, int64_t k, bool composing) {
     enter(t, k);
+    for (int64_t i = 0; in.resets && i < alive; ++i)
+      if (in.resets[rows[i].place]) start(i, t);
+    if (in.resets) team.wait();
     if (at.before) reset_gate();
     if (at.K) control();
     if (at.before || at.K) team.wait();

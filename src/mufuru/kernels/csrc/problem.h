@@ -28,6 +28,7 @@ struct Problem {
   const int64_t* offsets;  // T + 1: where the rows of each step begin
   const void *state_mask, *zoneout;  // B x H, total x H, or null
   const uint8_t* allowed;            // B x L or null
+  const uint8_t* resets;             // total or null: where the state is set back to the initial one before the step
 
   void* output;  // total x H
   void *s_n, *k_n;

@@ -68,11 +68,13 @@ struct Shape {
   const T* row(const void* base, int64_t t, int64_t i, int64_t size) const {
     return static_cast<const T*>(base) + (in.offsets[t] + i) * size;
   }
+  // whether sequence i begins anew at step t
+  bool set_back(int64_t t, int64_t i) const { return in.resets && i < rows_at(t) && in.resets[in.offsets[t] + i]; }
   // the row that step t of sequence i started from: of an earlier step, or an initial one
   const T* before_row(const void* states, int64_t size, const void* initial, int64_t initial_size, int64_t t,
                       int64_t i) const {
     const int64_t earlier = in.reverse ? t + 1 : t - 1;
-    if (earlier < 0 || earlier >= in.steps || i >= rows_at(earlier))
+    if (earlier < 0 || earlier >= in.steps || i >= rows_at(earlier) || set_back(t, i))
       return static_cast<const T*>(initial) + i * initial_size;
     return row(states, earlier, i, size);
   }
