@@ -15,7 +15,7 @@ from torch import Tensor
 
 import mufuru.kernels
 from mufuru import MuFuRU, ops
-from mufuru.kernels import operators
+from mufuru.kernels import operators, reference
 from mufuru.kernels.problem import MAX_OPS, POINTERS, SIZES, native
 from mufuru.ops import CUSTOM
 
@@ -137,6 +137,24 @@ def test_nan_stays_in_its_sequence(
         assert steps[-1, 2].isnan().all()
     grad = torch.autograd.grad(result.output.view(4, batch, 11)[:, others].sum(), run.x)[0].view(4, batch, 3)
     assert grad[:, others].isfinite().all()
+
+
+@pytest.mark.parametrize("controller", [None, "tanh", "relu"])
+@pytest.mark.parametrize("where", ["x", "s0", "k0"])
+def test_gradients_are_nan_where_the_references_are(instruction_set: str, where: str, controller: str | None) -> None:
+    if where == "k0" and controller is None:
+        pytest.skip("there is no k0")
+    run = make_run(**({} if controller is None else {"controller": 7, "controller_activation": controller}))
+    with torch.no_grad():
+        getattr(run, where)[-1] = torch.nan
+    leaves = leaves_of(run)
+    found, wanted = (
+        torch.autograd.grad(kernel(run).output.sum(), list(leaves.values()))
+        for kernel in (operators.sequence, reference.sequence)
+    )
+    for name, gradient, expected in zip(leaves, found, wanted, strict=True):
+        assert expected.isnan().any(), name
+        assert torch.equal(gradient.isnan(), expected.isnan()), name
 
 
 def test_operation_codes() -> None:
