@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from mufuru.door import check_numbers
-from mufuru.kernels.run import packed_order, present
+from mufuru.kernels.run import packed_order, present, whole_numbers
 
 Lengths: TypeAlias = Tensor | Sequence[int] | None
 
@@ -148,7 +148,7 @@ def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> l
     if batch_sizes.dtype != torch.int64 or batch_sizes.dim() != 1 or not len(batch_sizes):
         kind = f"{batch_sizes.dtype} of shape {list(batch_sizes.shape)}"
         raise RuntimeError(f"batch_sizes should be one int64 for each of 1 or more steps, got {kind}: {made}")
-    sizes: list[int] = batch_sizes.tolist()
+    sizes = whole_numbers(batch_sizes)
     rows = data.size(0) if data.dim() else 0
     if sum(sizes) != rows or sizes[-1] < 0 or sorted(sizes, reverse=True) != sizes:
         found = str(sizes) if len(sizes) < 20 else f"{len(sizes)} that sum to {sum(sizes)}"
