@@ -157,6 +157,23 @@ def test_gradients_are_nan_where_the_references_are(instruction_set: str, where:
         assert torch.equal(gradient.isnan(), expected.isnan()), name
 
 
+@pytest.mark.parametrize("infinity", [torch.inf, -torch.inf])
+@pytest.mark.parametrize(
+    ("where", "controller"), [("bias_ih", None), ("bias_hh", None), ("bias_op", 7), ("k0", 7), ("x", 7), ("s0", 7)]
+)
+def test_infinities_come_out_as_the_references(
+    instruction_set: str, where: str, controller: int | None, infinity: float
+) -> None:
+    """Where no weights were subtracted from each other, as they are for the logits of a unit without controller."""
+    for place in range(5):
+        run = make_run(controller=controller)
+        tensor = leaves_of(run)[where]
+        with torch.no_grad():
+            tensor.flatten()[place * tensor.numel() // 5] = infinity
+            found, wanted = operators.sequence(run), reference.sequence(run)
+        torch.testing.assert_close(found[:2], wanted[:2], rtol=0, atol=1e-10, equal_nan=True)
+
+
 def test_operation_codes() -> None:
     body = re.search(r"enum class Op[^{]*\{(.*?)\};", (SOURCE / "ops.h").read_text(encoding="utf-8"), re.DOTALL)
     assert body is not None
