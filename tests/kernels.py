@@ -137,9 +137,7 @@ def assert_kernels_agree(run: Run, leaves: dict[str, Tensor] | None = None) -> N
         direct = natively(run, leaves)
     assert packed.keys() == direct.keys()
     for name in packed:
-        torch.testing.assert_close(
-            direct[name], packed[name], rtol=0, atol=0, equal_nan=True, msg=lambda text: text + name
-        )
+        torch.testing.assert_close(direct[name], packed[name], rtol=0, atol=0, equal_nan=True)
     expected = everything(reference.sequence, run, leaves)
     without = {f"{name} without gradients": expected[name] for name in outputs_of(reference.sequence(run))}
     assert_close(packed, {**expected, **without})

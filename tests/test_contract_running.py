@@ -58,6 +58,27 @@ def test_runs_under_autocast(layer_type: Any) -> None:
     torch.testing.assert_close(from_half.float(), module(x)[0], rtol=0, atol=0.05)
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("autocast", HALF)
+@pytest.mark.parametrize("state", [*HALF, torch.float32, None])
+@pytest.mark.parametrize("own", [*HALF, torch.float32])
+def test_types_under_autocast(
+    layer_type: Any, own: torch.dtype, state: torch.dtype | None, autocast: torch.dtype
+) -> None:
+    """The result has the type that state and autocast promote to: float32 for the two kinds of half precision."""
+    module, x = make(layer_type).to(own), torch.randn(STEPS, BATCH, N).to(own)
+    hx = None if state is None else torch.zeros(4, BATCH, M, dtype=state)
+    with torch.autocast("cpu", autocast):
+        output, h_n = module(x, hx)
+    assert output.dtype == h_n.dtype == torch.promote_types(state or own, autocast)
+    output.float().sum().backward()
+    assert module.weight_hh_l0.grad.dtype == own
+    # bfloat16 has 8 bits of mantissa
+    torch.testing.assert_close(output.float(), module.float()(x.float())[0], rtol=0, atol=0.05)
+
+
 def test_training_and_evaluation_agree_without_dropout(layer_type: Any) -> None:
     module, x = make(layer_type), torch.randn(STEPS, BATCH, N)
     assert torch.equal(module.train()(x)[0], module.eval()(x)[0])

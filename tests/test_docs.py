@@ -73,6 +73,8 @@ def _command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(folder)
 
 
+# torch's own, once, when its compiler is first used
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
 @pytest.mark.usefixtures("_command")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_run_and_print_what_they_promise(page: Path) -> None:
@@ -84,6 +86,12 @@ def test_blocks_run_and_print_what_they_promise(page: Path) -> None:
             run(block[2], page, line, namespace)
         else:
             run_commands(block[2], page, line)
+
+
+def test_blocks_compile_with_the_default_backend() -> None:
+    for page in PAGES:
+        for language, code in BLOCK.findall(page.read_text(encoding="utf-8")):
+            assert language != "python" or "backend=" not in code, name_of(page)
 
 
 def run_commands(commands: str, page: Path, line: int) -> None:

@@ -167,7 +167,7 @@ class TestSizes:
 
     @pytest.mark.parametrize("batch", [1, 3, 4, 130])
     def test_whole_panels(self, reset: Any, controller: int | None, batch: int) -> None:
-        """More columns than a panel has, a depth that is packed in parts, rows that are not packed, and several blocks."""
+        """More columns than a panel has, a depth that is packed in parts, too few rows to pack, and several blocks."""
         sizes = {"inputs": 270, "hidden": 40, "controller": controller and 36, "steps": 2, "dtype": torch.float32}
         for names in (ops.PAPER, ("keep", "replace")):
             assert_kernels_agree(make_run(names, reset=reset, batch=batch, **sizes))

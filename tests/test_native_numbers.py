@@ -15,7 +15,7 @@ from torch import Tensor
 
 import mufuru.kernels
 from mufuru import MuFuRU, ops
-from mufuru.kernels import operators
+from mufuru.kernels import operators, reference
 from mufuru.kernels.problem import MAX_OPS, POINTERS, SIZES, native
 from mufuru.ops import CUSTOM
 
@@ -139,6 +139,41 @@ def test_nan_stays_in_its_sequence(
     assert grad[:, others].isfinite().all()
 
 
+@pytest.mark.parametrize("controller", [None, "tanh", "relu"])
+@pytest.mark.parametrize("where", ["x", "s0", "k0"])
+def test_gradients_are_nan_where_the_references_are(instruction_set: str, where: str, controller: str | None) -> None:
+    if where == "k0" and controller is None:
+        pytest.skip("there is no k0")
+    run = make_run(**({} if controller is None else {"controller": 7, "controller_activation": controller}))
+    with torch.no_grad():
+        getattr(run, where)[-1] = torch.nan
+    leaves = leaves_of(run)
+    found, wanted = (
+        torch.autograd.grad(kernel(run).output.sum(), list(leaves.values()))
+        for kernel in (operators.sequence, reference.sequence)
+    )
+    for name, gradient, expected in zip(leaves, found, wanted, strict=True):
+        assert expected.isnan().any(), name
+        assert torch.equal(gradient.isnan(), expected.isnan()), name
+
+
+@pytest.mark.parametrize("infinity", [torch.inf, -torch.inf])
+@pytest.mark.parametrize(
+    ("where", "controller"), [("bias_ih", None), ("bias_hh", None), ("bias_op", 7), ("k0", 7), ("x", 7), ("s0", 7)]
+)
+def test_infinities_come_out_as_the_references(
+    instruction_set: str, where: str, controller: int | None, infinity: float
+) -> None:
+    """Where no weights were subtracted from each other, as they are for the logits of a unit without controller."""
+    for place in range(5):
+        run = make_run(controller=controller)
+        tensor = leaves_of(run)[where]
+        with torch.no_grad():
+            tensor.flatten()[place * tensor.numel() // 5] = infinity
+            found, wanted = operators.sequence(run), reference.sequence(run)
+        torch.testing.assert_close(found[:2], wanted[:2], rtol=0, atol=1e-10, equal_nan=True)
+
+
 def test_operation_codes() -> None:
     body = re.search(r"enum class Op[^{]*\{(.*?)\};", (SOURCE / "ops.h").read_text(encoding="utf-8"), re.DOTALL)
     assert body is not None
@@ -184,6 +219,17 @@ def test_half_precision_is_float32_rounded(dtype: torch.dtype) -> None:
     for name, parameter in layer.named_parameters():
         assert parameter.grad is not None, name
         assert torch.equal(parameter.grad, single.get_parameter(name).grad.to(dtype)), name
+
+
+def test_autocast_of_a_model_in_half_precision_rounds_once() -> None:
+    """Between two kinds of half precision the result is in float32, and so are all steps to it."""
+    half = MuFuRU(3, 4, 2).half()
+    x, whole = torch.randn(5, 2, 3).half(), copy.deepcopy(half).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        output, h_n = half(x)
+    wanted, last = whole(x.float())
+    assert torch.equal(output, wanted)
+    assert torch.equal(h_n, last)
 
 
 def test_autocast_computes_in_float32() -> None:

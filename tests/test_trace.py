@@ -59,6 +59,13 @@ def test_weights_sum_to_one_and_contributions_to_the_outputs(case: str, lengths:
     torch.testing.assert_close(top, output, **CLOSE)
 
 
+def test_of_half_precision_under_autocast_of_the_other_kind() -> None:
+    layer, x = MuFuRU(N, M, 2).half(), torch.randn(STEPS, BATCH, N).half()
+    with torch.autocast("cpu", torch.bfloat16):
+        trace = layer.trace(x, lengths=LENGTHS)
+    assert trace.states(1).dtype == trace.outputs(1).dtype == torch.float32
+
+
 @pytest.mark.parametrize("reset", ["before", "after", None])
 @pytest.mark.parametrize("controller", [None, 2], ids=["full", "controller"])
 def test_weights_and_features_are_the_oracles(reset: Any, controller: int | None) -> None:

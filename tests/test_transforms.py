@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vmap
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -171,6 +172,36 @@ def test_functionalize(layer_type: Any) -> None:
         if output is found:
             first = [parameter.grad.clone() for parameter in layer.parameters()]
     assert_close(first, [parameter.grad for parameter in layer.parameters()])
+
+
+@pytest.mark.parametrize("layer_type", [nn.GRU, MuFuRU])
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+def test_functionalize_around_packing(layer_type: Any, enforce_sorted: bool) -> None:
+    """Not around a gradient too: there torch itself cannot pack."""
+    layer, x = layer_type(3, 4, 2, bidirectional=True), torch.randn(5, 3, 3)
+
+    def packed(x: Tensor) -> Tensor:
+        output, h_n = layer(pack_padded_sequence(x, torch.tensor([5, 3, 1]), enforce_sorted=enforce_sorted))
+        padded: Tensor = pad_packed_sequence(output)[0]
+        return padded.square().sum() + h_n.sum()
+
+    assert_close(torch.func.functionalize(packed)(x), packed(x))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+@pytest.mark.parametrize("ops", [("keep", "max", "mul"), ("keep", own)], ids=["built-in", "own"])
+def test_functionalize_around_lengths(ops: Any, kernel: Any, gradient: bool) -> None:
+    layer, x = MuFuRU(3, 4, 2, bidirectional=True, ops=ops, kernel=kernel, input_dropout=0.2), torch.randn(5, 3, 3)
+
+    def summed(x: Tensor) -> Tensor:
+        torch.manual_seed(1)
+        output, h_n = layer(x, lengths=torch.tensor([0, 5, 3]))
+        total: Tensor = output.square().sum() + h_n.sum()
+        return total
+
+    function = grad(summed) if gradient else summed
+    assert_close(torch.func.functionalize(function)(x), function(x))
 
 
 def test_checkpoint_every_inside_a_transform() -> None:

@@ -185,14 +185,14 @@ class Recurrent(Observable, PretrainedLayer):
         return check_numbers("hx", h), check_numbers("hx", k)
 
     def _execute(self, run: Run, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
-        """Run on the live kernel, with interventions. Autocast computes in the parameters' own precision and, as
-        `nn.GRU` does, returns the state's."""
+        """Run on the live kernel, with interventions. Autocast computes in the parameters' precision, at least float32,
+        and returns, as `nn.GRU` does, what the state's and autocast's type promote to."""
         if self._allowed is not None or self._traces is not None:
             run = run._replace(masks=self._intervened(run.masks, run.s0), trace=self._traces is not None)
-        dtype = run.weights.ih.dtype
         if autocasting(run.x):
-            returned, k0 = run.s0.dtype, None if run.k0 is None else run.k0.to(dtype)
-            run = run._replace(x=run.x.to(dtype), s0=run.s0.to(dtype), k0=k0, masks=run.masks.to(dtype))
+            returned = torch.promote_types(run.s0.dtype, torch.get_autocast_dtype(run.x.device.type))
+            kernels.check_weights(run, run.weights.ih.dtype)
+            run = kernels.run_to(run, torch.promote_types(run.weights.ih.dtype, torch.float32))
             with torch.autocast(run.x.device.type, enabled=False):
                 result = kernels.execute(run, self.kernel, checkpoint_every)
             result = kernels.result_to(result, returned)
@@ -200,7 +200,8 @@ class Recurrent(Observable, PretrainedLayer):
             result = kernels.execute(run, self.kernel, checkpoint_every)
         if result.p is None or result.v is None:
             return result, None
-        before = previous_states(result.output, run.s0, run.batch_sizes, run.reverse, run.masks.resets)
+        s0 = run.s0.to(result.output.dtype)
+        before = previous_states(result.output, s0, run.batch_sizes, run.reverse, run.masks.resets)
         return result, Steps(result.p, before, result.v, result.output)
 
     def _intervened(self, masks: Masks, s0: Tensor) -> Masks:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from mufuru.door import check_numbers
-from mufuru.kernels.run import packed_order, present
+from mufuru.kernels.run import packed_order, present, whole_numbers
 
 Lengths: TypeAlias = Tensor | Sequence[int] | None
 Resets: TypeAlias = Tensor | PackedSequence | None
@@ -55,11 +55,15 @@ class Sequences:
         """The inverse of `sort`."""
         return state if self.order is None else state.index_select(-2, self.order.argsort())
 
-    def like_input(self, rows: Tensor) -> Tensor | PackedSequence:
-        """Rows computed from `data`, (total, size), as the user's input came."""
-        if self.packed is not None:
-            return PackedSequence(rows, *self.packed[1:])
-        return self.padded(rows)
+    def like_input(self, outputs: list[Tensor], copy: bool) -> Tensor | PackedSequence:
+        """Rows computed from `data`, (total, size), of each direction, side by side and as the user's input came.
+
+        With `copy` the user may change it in place: it shares no memory with the rows. It is no view, either: joined or
+        copied last, since hooks on a view, which sharded training sets, are lost when it is changed in place.
+        """
+        shaped = outputs if self.packed is not None else [self.padded(rows) for rows in outputs]
+        joined = torch.cat(shaped, -1) if len(shaped) > 1 else shaped[0].clone() if copy else shaped[0]
+        return joined if self.packed is None else PackedSequence(joined, *self.packed[1:])
 
     def padded(self, rows: Tensor) -> Tensor:
         """Rows computed from `data`, (total, ...), as a padded tensor in the user's order, zero past the ends."""
@@ -109,7 +113,7 @@ class Sequences:
             places = packed_order(batch_sizes, self.batch).argsort().to(rows.device)
             return rows.index_select(0, places).view(self.steps, self.batch, *rows.shape[1:])
         grid = rows.new_zeros(self.steps, self.batch, *rows.shape[1:])
-        grid[_present(batch_sizes, self.steps, self.batch).to(rows.device)] = rows
+        grid[_places(batch_sizes, self.steps, self.batch, rows.device)] = rows
         return grid
 
 
@@ -119,7 +123,7 @@ def _rows(grid: Tensor, batch_sizes: Tensor, with_padding: bool) -> Tensor:
     if with_padding:
         order = packed_order(batch_sizes, batch).to(grid.device)
         return grid.reshape(steps * batch, *grid.shape[2:]).index_select(0, order)
-    return grid[_present(batch_sizes, steps, batch).to(grid.device)]
+    return grid[_places(batch_sizes, steps, batch, grid.device)]
 
 
 def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> Sequences:
@@ -161,6 +165,7 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     sizes = _checked_sizes(data, batch_sizes, order)
     data = check_numbers("the data of a PackedSequence", data)
     alive = batch_sizes if sizes[-1] else batch_sizes[batch_sizes > 0]
+    order = None if order is None else order.to(data.device)
     return Sequences(data, sizes[0], len(sizes), batch_first, True, alive, order, input)
 
 
@@ -204,7 +209,7 @@ def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> l
     if batch_sizes.dtype != torch.int64 or batch_sizes.dim() != 1 or not len(batch_sizes):
         kind = f"{batch_sizes.dtype} of shape {list(batch_sizes.shape)}"
         raise RuntimeError(f"batch_sizes should be one int64 for each of 1 or more steps, got {kind}: {made}")
-    sizes: list[int] = batch_sizes.tolist()
+    sizes = whole_numbers(batch_sizes)
     rows = data.size(0) if data.dim() else 0
     if sum(sizes) != rows or sizes[-1] < 0 or sorted(sizes, reverse=True) != sizes:
         found = str(sizes) if len(sizes) < 20 else f"{len(sizes)} that sum to {sum(sizes)}"
@@ -219,11 +224,11 @@ def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> l
     return sizes
 
 
-def _present(batch_sizes: Tensor, steps: int, batch: int) -> Tensor:
-    """(steps, batch), bool: whether a sequence, longest first, has the step."""
+def _places(batch_sizes: Tensor, steps: int, batch: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Step and sequence, longest first, of every packed row; found on the CPU: the meta device knows no numbers."""
     counts = batch_sizes.new_zeros(steps)
     counts[: len(batch_sizes)] = batch_sizes
-    return present(counts, batch)
+    return tuple(place.to(device) for place in present(counts, batch).nonzero(as_tuple=True))
 
 
 def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:

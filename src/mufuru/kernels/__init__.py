@@ -10,15 +10,29 @@ from mufuru.kernels.run import Masks, Result, Run
 from mufuru.kernels.segments import run_in_segments
 from mufuru.unit import STEMS, Weights
 
-__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "result_to", "use_kernel"]
+__all__ = [
+    "Choice",
+    "Masks",
+    "Result",
+    "Run",
+    "check_choice",
+    "check_weights",
+    "execute",
+    "result_to",
+    "run_to",
+    "use_kernel",
+]
 
 
 def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
     """Run on the chosen kernel. Half-precision tensors are computed in float32 inside."""
-    _check_weights(run)
     dtype = run.x.dtype
+    for name, state in (("h_0", run.s0), ("k_0", run.k0)):
+        if state is not None and state.dtype != dtype:
+            raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
+    check_weights(run, dtype)
     if dtype in (torch.float16, torch.bfloat16):
-        return result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
+        return result_to(execute(run_to(run, torch.float32), kernel, checkpoint_every), dtype)
     sequence = choose(run, kernel)
     if torch.compiler.is_compiling():
         return sequence(run)  # whole: the number of steps, and so of segments, is not known
@@ -32,12 +46,9 @@ def _keeps_activations() -> bool:
     return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
-def _check_weights(run: Run) -> None:
+def check_weights(run: Run, dtype: torch.dtype) -> None:
     """Parameters can be replaced by anything; a kernel that reads memory must not read beside it."""
-    dtype, device = run.x.dtype, run.x.device
-    for name, state in (("h_0", run.s0), ("k_0", run.k0)):
-        if state is not None and state.dtype != dtype:
-            raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
+    device = run.x.device
     for name, weight, shape in zip(STEMS, run.weights, run.unit.weight_shapes, strict=True):
         if weight is None and shape is None:
             continue
@@ -56,7 +67,8 @@ def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if tensor is None else tensor.to(dtype)
 
 
-def _run_to(run: Run, dtype: torch.dtype) -> Run:
+def run_to(run: Run, dtype: torch.dtype) -> Run:
+    """The run in another precision."""
     weights = Weights(run.weights.ih.to(dtype), run.weights.hh.to(dtype), *(_to(w, dtype) for w in run.weights[2:]))
     return run._replace(
         weights=weights, x=run.x.to(dtype), s0=run.s0.to(dtype), k0=_to(run.k0, dtype), masks=run.masks.to(dtype)

@@ -63,8 +63,7 @@ class Run(NamedTuple):
     def sizes(self) -> list[int]:
         """Sequences alive at each step."""
         if self.batch_sizes is not None:
-            sizes: list[int] = self.batch_sizes.tolist()
-            return sizes
+            return whole_numbers(self.batch_sizes)
         batch = self.s0.size(0)
         return [batch] * (self.x.size(0) // batch) if batch else []
 
@@ -88,6 +87,14 @@ def known_when_traced(function: F) -> F:
     """
     vars(function)["_dynamo_marked_constant"] = True
     return function
+
+
+def whole_numbers(tensor: Tensor) -> list[int]:
+    """The entries of a vector; one by one where the tensor has no memory of its own, as in `functionalize`."""
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return [int(entry) for entry in tensor.unbind()]
+    entries: list[int] = tensor.tolist()
+    return entries
 
 
 def fresh(tensor: Tensor) -> Tensor:

@@ -232,7 +232,7 @@ class Backward {
     each(alive, at.logits * at.H, packed + at.back_logits(), [&](int64_t begin, int64_t end, auto visit) { logit_runs<T>(at, begin, end, visit); }, at.K, k_panels, [&](int64_t i, int64_t u, int64_t m, V<T> dk) {
       dk += load(&d_controller[i * at.K + u], m);
       const V<T> k = load(rows[i].gates + at.rest + u, m);
-      dk = in.controller_activation == kTanh ? dk * (T(1) - k * k) : k > T(0) ? dk : splat<T>(0);
+      dk = in.controller_activation == kTanh ? dk * (T(1) - k * k) : k <= T(0) ? splat<T>(0) : dk;
       store(rows[i].d_gates + at.rest + u, dk, m);
     });
     team.wait();
