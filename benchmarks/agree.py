@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import peers
 import torch
-from shapes import Shape
+from shapes import CONTROLLER, GATED, SEVEN, Shape
 from torch import Tensor, nn
 
 from mufuru import MuFuRU, use_kernel
@@ -22,20 +22,7 @@ def check(shape: Shape) -> dict[str, float]:
     """
     n, m = shape.input_size, shape.hidden_size
     x = torch.randn(min(shape.steps, CHECKED_STEPS), shape.batch, n)
-    seven = MuFuRU(n, m, kernel="native")
-    custom = MuFuRU(n, m, ops=peers.WITH_CUSTOM, kernel="native")
-    custom.load_state_dict(seven.state_dict())
-    gru = nn.GRU(n, m)
-    found = {
-        "native and reference, seven ops": _from_reference(seven, x),
-        "native and reference, keep + replace": _from_reference(
-            MuFuRU(n, m, ops=("keep", "replace"), kernel="native"), x
-        ),
-        "native and reference, controller 50": _from_reference(MuFuRU(n, m, controller_size=50, kernel="native"), x),
-        "custom op and built-in op": _largest(_values(custom, x), _values(seven, x)),
-        "MuFuRU.from_gru and nn.GRU": _from_gru(gru, x),
-        "onnxruntime and nn.GRU": _from_onnx(gru, x),
-    }
+    found = _of_cells(shape, x) if shape.cell else _of_layers(n, m, x)
     for pair, difference in found.items():
         # not "difference > TOLERANCE", which NaN would pass
         if not difference <= TOLERANCE:
@@ -45,6 +32,30 @@ def check(shape: Shape) -> dict[str, float]:
     return found
 
 
+def _of_cells(shape: Shape, x: Tensor) -> dict[str, float]:
+    cells = peers.layers(shape)
+    return {
+        f"native and reference, {name}": _from_reference(cells[name], x) for name in (SEVEN, GATED, CONTROLLER)
+    }  # fmt: skip
+
+
+def _of_layers(n: int, m: int, x: Tensor) -> dict[str, float]:
+    seven = MuFuRU(n, m, kernel="native")
+    custom = MuFuRU(n, m, ops=peers.WITH_CUSTOM, kernel="native")
+    custom.load_state_dict(seven.state_dict())
+    gru = nn.GRU(n, m)
+    return {
+        "native and reference, seven ops": _from_reference(seven, x),
+        "native and reference, keep + replace": _from_reference(
+            MuFuRU(n, m, ops=("keep", "replace"), kernel="native"), x
+        ),
+        "native and reference, controller 50": _from_reference(MuFuRU(n, m, controller_size=50, kernel="native"), x),
+        "custom op and built-in op": _largest(_values(custom, x), _values(seven, x)),
+        "MuFuRU.from_gru and nn.GRU": _from_gru(gru, x),
+        "onnxruntime and nn.GRU": _from_onnx(gru, x),
+    }
+
+
 def _values(module: nn.Module, x: Tensor) -> list[Tensor]:
     """Output, gradient of the input, gradients of the parameters."""
     x = x.clone().requires_grad_()
@@ -52,7 +63,7 @@ def _values(module: nn.Module, x: Tensor) -> list[Tensor]:
     return [output, *torch.autograd.grad(output.sum(), [x, *module.parameters()])]
 
 
-def _from_reference(layer: MuFuRU, x: Tensor) -> float:
+def _from_reference(layer: nn.Module, x: Tensor) -> float:
     native = _values(layer, x)
     with use_kernel("reference"):
         return _largest(native, _values(layer, x))

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from shapes import Mode, Shape
 from torch import Tensor, nn
 
-from mufuru import PAPER, MuFuRU
+from mufuru import PAPER, MuFuRU, MuFuRUCell
 
 Call: TypeAlias = Callable[[], object]
 
@@ -28,9 +28,32 @@ def times(s: Tensor, v: Tensor) -> Tensor:
 WITH_CUSTOM = tuple(times if name == "mul" else name for name in PAPER)
 
 
+class Steps(nn.Module):
+    """A cell that takes a sequence step by step, as a decoder does. The result is its last state."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        state: Any = None
+        for step in x:
+            state = self.cell(step, state)
+        return (state[0] if isinstance(state, tuple) else state,)
+
+
 def layers(shape: Shape) -> dict[str, nn.Module]:
     """The torch modules among the peers, with weights of their own."""
     n, m = shape.input_size, shape.hidden_size
+    if shape.cell:
+        return {
+            shapes.SEVEN: Steps(MuFuRUCell(n, m, kernel="native")),
+            shapes.GATED: Steps(MuFuRUCell(n, m, ops=("keep", "replace"), kernel="native")),
+            shapes.CONTROLLER: Steps(MuFuRUCell(n, m, controller_size=50, kernel="native")),
+            shapes.REFERENCE: Steps(MuFuRUCell(n, m, kernel="reference")),
+            shapes.GRU: Steps(nn.GRUCell(n, m)),
+            shapes.LSTM: Steps(nn.LSTMCell(n, m)),
+        }
     found: dict[str, nn.Module] = {
         shapes.SEVEN: MuFuRU(n, m, kernel="native"),
         shapes.GATED: MuFuRU(n, m, ops=("keep", "replace"), kernel="native"),
@@ -50,13 +73,12 @@ def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> dic
     modules = layers(shape)
     for name, module in modules.items():
         found[name] = _call(module, shape, mode)
-    if compiled:
+    if compiled and not shape.cell:
         # a compiled module keeps one version per graph: a new one knows nothing of the shapes before
         torch.compiler.reset()
         found[shapes.COMPILED] = _call(torch.compile(MuFuRU(*_sizes(shape), kernel="reference")), shape, mode)
-    if mode == "inference":
-        gru = modules[shapes.GRU]
-        assert isinstance(gru, nn.GRU)
+    gru = modules[shapes.GRU]
+    if mode == "inference" and isinstance(gru, nn.GRU):
         session, x = onnx_session(gru, threads), torch.randn(shape.steps, shape.batch, shape.input_size).numpy()
         found[shapes.ONNX] = lambda: session.run(None, {"x": x})
     floor = Floor(shape)

@@ -55,7 +55,7 @@ struct Sizes {
 template <class T>
 class Check {
  public:
-  Check(const Sizes& sizes, int64_t reset, bool reverse, bool train) : sizes(sizes), train(train), random(7) {
+  Check(const Sizes& sizes, int64_t reset, bool reverse, bool train, bool direct) : sizes(sizes), train(train), random(7) {
     const int64_t X = sizes.inputs, H = sizes.hidden, K = sizes.controller, L = sizes.ops, B = sizes.batch;
     for (int64_t n : sizes.alive) offsets.push_back(offsets.back() + n);
     const int64_t total = offsets.back(), rest = reset == kNoReset ? H : 2 * H, W = rest + (K ? K : (L - 1) * H);
@@ -64,6 +64,7 @@ class Check {
     problem.steps = sizes.alive.size(), problem.batch = B, problem.inputs = X, problem.hidden = H;
     problem.controller = K, problem.ops = L, problem.controller_activation = reverse ? kRelu : kTanh;
     problem.reset = reset, problem.reverse = reverse, problem.is_double = sizeof(T) == 8;
+    problem.direct = direct;
     problem.offsets = offsets.data(), problem.codes = codes.data();
     const int64_t rows = rest + (K ? K : L * H);
     problem.w_ih = fresh(rows * X), problem.w_hh = fresh(rows * H), problem.x = fresh(total * X);
@@ -101,7 +102,7 @@ class Check {
   std::vector<T> run() {
     mufuru_checksum(&problem);
     problem.space = fresh(mufuru_space(&problem, 0));
-    mufuru_pack(&problem);
+    if (!problem.direct) mufuru_pack(&problem);
     if (sizes.python) by_steps();
     else mufuru_forward(&problem);
     std::vector<T> result;
@@ -150,12 +151,13 @@ class Check {
 template <class T>
 static void check(const Sizes& sizes, int64_t reset, bool reverse, bool train) {
   std::vector<T> first;
-  for (uint32_t threads : {1, 2, 3}) {
-    thread_count = threads;
-    std::vector<T> result = Check<T>(sizes, reset, reverse, train).run();
-    if (threads == 1) first = result;
-    require(first == result, "the result depends on the threads");
-  }
+  for (bool direct : {false, true})
+    for (uint32_t threads : {1, 2, 3}) {
+      thread_count = threads;
+      std::vector<T> result = Check<T>(sizes, reset, reverse, train, direct).run();
+      if (threads == 1 && !direct) first = result;
+      require(first == result, "the result depends on the threads, or on whether the weights are packed beforehand");
+    }
 }
 
 // losses and gradients of a softmax, the same on any number of threads
@@ -191,7 +193,7 @@ static void check_functions() {
 
 int main() {
   mufuru_set_threads(parallel_for, count_threads);
-  const std::vector<int64_t> many_steps(30, 7), many_rows(60, 5);
+  const std::vector<int64_t> many_steps(30, 7), many_rows(60, 5), stream(12, 1);
   // inputs, hidden, controller, operations, sequences at each step, batch, masks and trace, Python operations
   const std::vector<Sizes> all = {
       {1, 1, 0, 1, {1}, 1, false, false},          {2, 1, 1, 2, {2, 1}, 3, true, false},
@@ -204,6 +206,8 @@ int main() {
       {0, 9, 0, 7, {3, 2}, 3, false, false},       {5, 20, 0, 2, many_rows, 5, false, false},
       {5, 19, 0, 7, {29, 26, 3}, 30, true, false}, {20, 44, 0, 7, {26, 25}, 26, false, false},
       {3, 11, 0, 4, {24, 7}, 24, false, true},     {0, 9, 0, 2, {25}, 25, false, false},
+      {19, 50, 0, 7, stream, 1, true, false},      {270, 40, 36, 7, {1, 1}, 1, false, false},
+      {270, 40, 0, 7, {3, 2}, 3, false, false},    {20, 40, 0, 2, {140, 140}, 140, true, false},
   };
   for (const char* set : {"plain", "avx2", "avx512"}) {
     if (!mufuru_choose(set)) {
