@@ -9,6 +9,7 @@ import io
 import multiprocessing
 import os
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -161,6 +162,27 @@ def fsdp_loads_and_clips(layer_type: Any, rank: int) -> Found:
     return {f"parameter {name}": value for name, value in saved.items()} | {"norm": norm.full_tensor()}
 
 
+def fsdp_changes_in_place(layer_type: Any, rank: int) -> Found:
+    """FSDP warns of a view, on which its hooks are lost when it is changed in place. No layer shall return one."""
+    seen = {}
+    for name, options in {
+        "one": {},
+        "two": {"num_layers": 2, "batch_first": True},
+        "both": {"bidirectional": True},
+    }.items():
+        layer = layer_type(N, HIDDEN, **options)
+        fully_shard(layer)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            output, h_n = layer(torch.ones(5, 4, N) + rank)
+            output += 1.0
+            h_n.mul_(2.0)
+        (output.square().mean() + h_n.square().mean()).backward()
+        found = whole(layer, output=output.detach())
+        seen |= {f"{key}, {name}": value for key, value in found.items()}
+    return seen
+
+
 PROGRAMS: dict[str, Callable[[Any, int], Found]] = {
     "DDP": ddp,
     "DDP, bucket views": partial(ddp, gradient_as_bucket_view=True, static_graph=True),
@@ -174,6 +196,7 @@ PROGRAMS: dict[str, Callable[[Any, int], Found]] = {
     "FSDP, kept whole after forward": partial(fsdp, reshard_after_forward=False),
     "FSDP around a checkpoint": partial(fsdp, recompute=True),
     "FSDP, half precision": fsdp_in_half_precision,
+    "FSDP, changed in place": fsdp_changes_in_place,
     "FSDP, loaded and clipped": fsdp_loads_and_clips,
 }
 
@@ -254,7 +277,14 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     ranks.stop()
 
 
-OFTEN = ("DDP", "DDP around a checkpoint", "DDP, accumulated, partly unused", "FSDP", "FSDP, loaded and clipped")
+OFTEN = (
+    "DDP",
+    "DDP around a checkpoint",
+    "DDP, accumulated, partly unused",
+    "FSDP",
+    "FSDP, loaded and clipped",
+    "FSDP, changed in place",
+)
 NAMES = [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in PROGRAMS]
 
 

@@ -174,12 +174,14 @@ class MuFuRU(Recurrent):
         s_n: list[Tensor] = []
         k_n: list[Tensor] = []
         traced: list[Steps] = []
+        outputs: list[Tensor] = []
         for layer in range(self.num_layers):
-            if layer and self.dropout:
-                x = drop(x, self.dropout, self.training)
+            if layer:
+                x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+                x = drop(x, self.dropout, self.training) if self.dropout else x
             mask = self._noise.input_mask(x, batch.batch, batch.batch_sizes) if self.training else None
             x = x if mask is None else x * mask
-            outputs: list[Tensor] = []
+            outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
                 run = self._direction(index, x, s0[index], None if k0 is None else k0[index], batch.batch_sizes)
@@ -188,14 +190,12 @@ class MuFuRU(Recurrent):
                 s_n.append(result.s_n)
                 k_n += [] if result.k_n is None else [result.k_n]
                 traced += [] if steps is None else [steps]
-            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
-        if len(outputs) == 1 and (x.requires_grad or torch._C._get_tracing_state()):
-            # the user may change the output in place, and the backward pass needs it as it was. torch.jit.trace runs a
-            # second time without gradients and compares
-            x = x.clone()
         if self._traces is not None:
             self._traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
-        return batch.like_input(x), self._final_state(s_n, k_n, batch)
+        # the user may change the output in place, and the backward pass needs it as it was. torch.jit.trace runs a
+        # second time, without gradients, and compares
+        kept = outputs[0].requires_grad or bool(torch._C._get_tracing_state())
+        return batch.like_input(outputs, copy=kept), self._final_state(s_n, k_n, batch)
 
     def trace(self, input: Tensor | PackedSequence, hx: State | None = None, lengths: Lengths = None) -> Trace:
         """Run forward and return which operation was used where, in place of the output."""
@@ -274,13 +274,16 @@ class MuFuRU(Recurrent):
         return batch.sort(state)
 
     def _final_state(self, s_n: list[Tensor], k_n: list[Tensor], batch: Sequences) -> State:
-        # one state needs no copy
-        stacked = (
-            states[0].unsqueeze(0) if len(states) == 1 else torch.stack(states) for states in (s_n, k_n) if states
-        )
-        h, *rest = map(batch.unsort, stacked)
+        h, *rest = (batch.unsort(_stacked(states)) for states in (s_n, k_n) if states)
         pair = [state if batch.batched else state.squeeze(1) for state in (h, *rest)]
         return pair[0] if len(pair) == 1 else (pair[0], pair[1])
+
+
+def _stacked(states: list[Tensor]) -> Tensor:
+    """(units, batch, size). One state needs no copy, but where it has a gradient it should be no view: hooks on a view,
+    which sharded training sets, are lost when the user changes it in place."""
+    alone = len(states) == 1 and (not states[0].requires_grad or torch.compiler.is_compiling())
+    return states[0].unsqueeze(0) if alone else torch.stack(states)
 
 
 def _check_ranks(given: Sequence[Tensor | None], batch: Sequences) -> None:

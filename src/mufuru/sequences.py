@@ -54,11 +54,15 @@ class Sequences:
         """The inverse of `sort`."""
         return state if self.order is None else state.index_select(-2, self.order.argsort())
 
-    def like_input(self, rows: Tensor) -> Tensor | PackedSequence:
-        """Rows computed from `data`, (total, size), as the user's input came."""
-        if self.packed is not None:
-            return PackedSequence(rows, *self.packed[1:])
-        return self.padded(rows)
+    def like_input(self, outputs: list[Tensor], copy: bool) -> Tensor | PackedSequence:
+        """Rows computed from `data`, (total, size), of each direction, side by side and as the user's input came.
+
+        With `copy` the user may change it in place: it shares no memory with the rows. It is no view, either: joined or
+        copied last, since hooks on a view, which sharded training sets, are lost when it is changed in place.
+        """
+        shaped = outputs if self.packed is not None else [self.padded(rows) for rows in outputs]
+        joined = torch.cat(shaped, -1) if len(shaped) > 1 else shaped[0].clone() if copy else shaped[0]
+        return joined if self.packed is None else PackedSequence(joined, *self.packed[1:])
 
     def padded(self, rows: Tensor) -> Tensor:
         """Rows computed from `data`, (total, ...), as a padded tensor in the user's order, zero past the ends."""
