@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from fuzz_tensors import Wrapper
 from kernels import (
     MANY,
     UNEVEN,
@@ -255,3 +256,23 @@ def test_operations_made_in_many_threads() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert len(set(codes)) == len(layers)
+
+
+def negated(s: Tensor, v: Tensor) -> Tensor:
+    """A view whose numbers are the negatives of those in memory."""
+    return torch._neg_view(s * v)
+
+
+def nothing(s: Tensor, v: Tensor) -> Tensor:
+    """Zeros without memory."""
+    return torch._efficientzerotensor(s.shape, dtype=s.dtype, device=s.device)
+
+
+@pytest.mark.parametrize("own", [negated, nothing])
+def test_special_tensors_from_an_operation_while_a_subclass_dispatches(own: Any) -> None:
+    layer, x = MuFuRU(3, 4, ops=("keep", "replace", own), kernel="native"), torch.randn(5, 2, 3)
+    output, _ = layer(x)
+    incoming = torch.randn(5, 2, 4)
+    wanted = torch.autograd.grad(output, list(layer.parameters()), incoming, retain_graph=True)
+    found: Any = torch.autograd.grad(output, list(layer.parameters()), Wrapper(incoming))
+    torch.testing.assert_close([gradient.inside for gradient in found], list(wanted), rtol=0, atol=0)

@@ -147,14 +147,25 @@ def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> list[Tensor]:
             ds, dv = torch.autograd.grad(total, (s, v), allow_unused=True) if total.requires_grad else (None, None)
             zero = torch.zeros_like(s)
             found.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
-    return [torch.stack(parts) for parts in zip(*found, strict=True)]
+        return [torch.stack(parts) for parts in zip(*found, strict=True)]
+
+
+BEHIND = (
+    DispatchKey.AutogradFunctionality,
+    DispatchKey.ADInplaceOrView,
+    DispatchKey.Conjugate,
+    DispatchKey.Negative,
+    DispatchKey.ZeroTensor,
+)
+"""What the dispatcher may have left behind."""
 
 
 @contextmanager
 def differentiating() -> Iterator[None]:
-    """Gradients are on, also inside an operator, where the dispatcher has left autograd behind."""
+    """Gradients are on, also inside an operator, where the dispatcher has left autograd behind. Inside a subclass of
+    tensors it has left behind negative and zero tensors too, and would take their memory for their numbers."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    for key in (DispatchKey.AutogradFunctionality, DispatchKey.ADInplaceOrView):
+    for key in BEHIND:
         exclude = exclude.remove(key)
     with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
         yield
