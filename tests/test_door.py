@@ -190,6 +190,29 @@ def test_nested_and_quantized_tensors() -> None:
         check_numbers("input", torch.quantize_per_tensor(X, 0.1, 0, torch.quint8))
 
 
+@pytest.mark.parametrize("way", ["functionalize", "vmap of grad", "grad twice"])
+def test_what_inference_made_can_be_transformed(way: str) -> None:
+    layer, x = MuFuRU(3, 4, dtype=torch.float64), torch.randn(5, 2, 3, dtype=torch.float64)
+    with torch.inference_mode():
+        made = x.clone()
+
+    def summed(weight: Tensor, x: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, {"weight_hh_l0": weight}, (x,))[0]
+        return output.square().sum()
+
+    def found(x: Tensor) -> Tensor:
+        weight = layer.weight_hh_l0
+        if way == "functionalize":
+            return torch.func.functionalize(summed)(weight, x)
+        if way == "vmap of grad":
+            return torch.vmap(torch.func.grad(summed), (0, None))(torch.stack([weight.detach(), weight.detach()]), x)
+        (first,) = torch.autograd.grad(layer(x)[0], weight, x[..., :1].expand(-1, -1, 4), create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), weight)
+        return second
+
+    torch.testing.assert_close(found(made), found(x))
+
+
 def test_what_inference_made_can_be_trained_with() -> None:
     layer = MuFuRU(3, 4)
     with torch.inference_mode():

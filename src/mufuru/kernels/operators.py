@@ -42,19 +42,25 @@ def sequence(run: Run) -> Result:
     if torch.compiler.is_compiling():
         out = torch.ops.mufuru.forward(*inputs, *options)
     elif torch._C._are_functorch_transforms_active() and not all(_functionalizing()):
-        out = _apply(_Transformable, options, *inputs)
+        out = _apply(_Transformable, options, *_keepable(inputs))
     elif not in_eager_mode(inputs):
-        out = torch.ops.mufuru.forward(*inputs, *options)
+        out = torch.ops.mufuru.forward(*_keepable(inputs), *options)
     elif torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
     ):
-        # what inference made, torch does not keep for a backward pass
-        out = _apply(_Native, options, *(t.clone() if t is not None and t.is_inference() else t for t in inputs))
+        out = _apply(_Native, options, *_keepable(inputs))
         if len(out) == 2:
             return Result(*out)
     else:
         return inference.sequence(inputs, options, run.packed)
     return _result(run, out)
+
+
+def _keepable(args: Iterable[Any]) -> list[Any]:
+    """The arguments, with copies of tensors that inference made: torch does not keep those for a backward pass."""
+    if torch._C._get_tracing_state():
+        return list(args)  # torch.jit.trace runs a second time, with copies, and compares
+    return [arg.clone() if isinstance(arg, Tensor) and arg.is_inference() else arg for arg in args]
 
 
 def opaque_reference(run: Run) -> Result:
@@ -177,7 +183,7 @@ def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | 
     saved = ctx.saved_tensors
     inputs, kept, needs = Inputs(*saved[:N_INPUTS]), Saved(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
     if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-        result = _apply(_Backward, ctx.options, needs[0], *grads[:N_GRADS], *inputs, *kept)
+        result = _apply(_Backward, ctx.options, needs[0], *_keepable(grads[:N_GRADS]), *inputs, *kept)
     elif in_eager_mode(grads) and not any(grad is not None and is_legacy_batched(grad) for grad in grads):
         result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
     else:
@@ -187,6 +193,7 @@ def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | 
 
 def _one_by_one(function: Any, size: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:
     """Map over a dimension by running the function for each of its entries."""
+    args = tuple(_keepable(args))
     rows = [
         function(*(arg.select(dim, i) if isinstance(dim, int) else arg for arg, dim in zip(args, in_dims, strict=True)))
         for i in range(size)
