@@ -1,5 +1,16 @@
 """MuFuRU, the Multi-Function Recurrent Unit, for PyTorch."""
 
+import signal
+import sys
+
+if (
+    sys.argv[:1] == ["-m"]
+    and sys.orig_argv[-len(sys.argv)] == "mufuru"
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    # python -m mufuru begins here, and torch comes next: Ctrl-C ends the process at once, as mufuru_command says
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from mufuru import export, plot
 from mufuru.cell import MuFuRUCell
 from mufuru.kernels import use_kernel

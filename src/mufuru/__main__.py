@@ -1,4 +1,7 @@
-"""`python -m mufuru` is the command `mufuru`."""
+"""`python -m mufuru` is the command `mufuru`.
+
+The package is imported first, and torch with it: `python -m mufuru_command` starts as fast as the command.
+"""
 
 from __future__ import annotations
 

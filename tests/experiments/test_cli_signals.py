@@ -57,9 +57,9 @@ def train(folder: Path, *options: str, **streams: Any) -> Said:
     return python(*line, *(options or ("--quiet",)), **streams)
 
 
-def python(*arguments: str, **streams: Any) -> Said:
+def python(*arguments: str, path: str = SOURCE, **streams: Any) -> Said:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    variables = {**os.environ, "PYTHONPATH": SOURCE}
+    variables = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, *arguments], text=True, env=variables, check=False, **streams)
     return Said(done.returncode, done.stdout or "", done.stderr or "")
 
@@ -78,6 +78,24 @@ def test_without_torch(option: str) -> None:
 
 def test_python_m_is_the_command() -> None:
     assert python("-m", "mufuru", "--version") == (0, f"mufuru {mufuru.__version__}\n", "")
+
+
+@pytest.mark.parametrize("options", [("-m",), ("-Wdefault", "-m"), ("-sm",)])
+def test_ctrl_c_while_python_m_imports_torch(tmp_path: Path, options: tuple[str, ...]) -> None:
+    interrupt = AT_IMPORT.replace("number, module, *sys.argv[1:] = sys.argv[1:]", "number, module = 2, 'torch'")
+    (tmp_path / "sitecustomize.py").write_text(interrupt, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), SOURCE])
+    assert python(*options, "mufuru", "doctor", path=path) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_is_a_programs_own_if_it_imports_the_package(tmp_path: Path) -> None:
+    """Also where `mufuru` stands in its command line."""
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "__init__.py").write_text("import signal, mufuru\n", encoding="utf-8")
+    line = "import signal; print(signal.getsignal(2) is signal.default_int_handler)\n"
+    (tmp_path / "program" / "__main__.py").write_text(line, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), SOURCE])
+    assert python("-m", "program", "-m", "mufuru", path=path) == (0, "True\n", "")
 
 
 @pytest.mark.parametrize("module", ["difflib", "torch", "torch._C", "numpy", "mufuru.experiments.cli.train", "sympy"])
