@@ -221,6 +221,17 @@ def test_half_precision_is_float32_rounded(dtype: torch.dtype) -> None:
         assert torch.equal(parameter.grad, single.get_parameter(name).grad.to(dtype)), name
 
 
+def test_autocast_of_a_model_in_half_precision_rounds_once() -> None:
+    """Between two kinds of half precision the result is in float32, and so are all steps to it."""
+    half = MuFuRU(3, 4, 2).half()
+    x, whole = torch.randn(5, 2, 3).half(), copy.deepcopy(half).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        output, h_n = half(x)
+    wanted, last = whole(x.float())
+    assert torch.equal(output, wanted)
+    assert torch.equal(h_n, last)
+
+
 def test_autocast_computes_in_float32() -> None:
     layer, x, h = layer_and_input(torch.float32)
     wanted = layer(x, h)[0]

@@ -185,15 +185,13 @@ class Recurrent(Observable, PretrainedLayer):
         return check_numbers("hx", h), check_numbers("hx", k)
 
     def _execute(self, run: Run, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
-        """Run on the live kernel, with interventions. Autocast computes in the parameters' own precision and returns,
-        as `nn.GRU` does, what the state's and autocast's type promote to."""
+        """Run on the live kernel, with interventions. Autocast computes in the parameters' precision, at least float32,
+        and returns, as `nn.GRU` does, what the state's and autocast's type promote to."""
         if self._allowed is not None or self._traces is not None:
             run = run._replace(masks=self._intervened(run.masks, run.s0), trace=self._traces is not None)
-        dtype = run.weights.ih.dtype
         if autocasting(run.x):
             returned = torch.promote_types(run.s0.dtype, torch.get_autocast_dtype(run.x.device.type))
-            k0 = None if run.k0 is None else run.k0.to(dtype)
-            run = run._replace(x=run.x.to(dtype), s0=run.s0.to(dtype), k0=k0, masks=run.masks.to(dtype))
+            run = kernels.run_to(run, torch.promote_types(run.weights.ih.dtype, torch.float32))
             with torch.autocast(run.x.device.type, enabled=False):
                 result = kernels.execute(run, self.kernel, checkpoint_every)
             result = kernels.result_to(result, returned)

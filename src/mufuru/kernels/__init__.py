@@ -10,7 +10,7 @@ from mufuru.kernels.run import Masks, Result, Run
 from mufuru.kernels.segments import run_in_segments
 from mufuru.unit import STEMS, Weights
 
-__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "result_to", "use_kernel"]
+__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "result_to", "run_to", "use_kernel"]
 
 
 def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
@@ -18,7 +18,7 @@ def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = No
     _check_weights(run)
     dtype = run.x.dtype
     if dtype in (torch.float16, torch.bfloat16):
-        return result_to(execute(_run_to(run, torch.float32), kernel, checkpoint_every), dtype)
+        return result_to(execute(run_to(run, torch.float32), kernel, checkpoint_every), dtype)
     sequence = choose(run, kernel)
     if torch.compiler.is_compiling():
         return sequence(run)  # whole: the number of steps, and so of segments, is not known
@@ -56,7 +56,8 @@ def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if tensor is None else tensor.to(dtype)
 
 
-def _run_to(run: Run, dtype: torch.dtype) -> Run:
+def run_to(run: Run, dtype: torch.dtype) -> Run:
+    """The run in another precision."""
     weights = Weights(run.weights.ih.to(dtype), run.weights.hh.to(dtype), *(_to(w, dtype) for w in run.weights[2:]))
     return run._replace(
         weights=weights, x=run.x.to(dtype), s0=run.s0.to(dtype), k0=_to(run.k0, dtype), masks=run.masks.to(dtype)
