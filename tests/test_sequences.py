@@ -251,3 +251,13 @@ def test_steps_of_a_packed_sequence_without_a_row(sizes: list[int], kernel: Any)
     trace = layer.trace(packed)
     assert trace.states().shape == (len(sizes), sizes[0], M)
     assert trace.lengths.tolist() == [2, 2, 1][: sizes[0]]
+
+
+def test_packed_without_memory() -> None:
+    """Lengths and order are known, the numbers are not."""
+    layer = MuFuRU(3, 4, device="meta")
+    packed = pack_padded_sequence(torch.randn(5, 3, 3), [2, 5, 1], enforce_sorted=False)
+    on_meta = PackedSequence(packed.data.to("meta"), *packed[1:])
+    output, h_n = layer(on_meta, torch.zeros(1, 3, 4, device="meta", requires_grad=True))
+    (output.data.sum() + h_n.sum()).backward()
+    assert layer.weight_hh_l0.grad.shape == layer.weight_hh_l0.shape

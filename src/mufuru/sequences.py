@@ -141,6 +141,7 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     sizes = _checked_sizes(data, batch_sizes, order)
     data = check_numbers("the data of a PackedSequence", data)
     alive = batch_sizes if sizes[-1] else batch_sizes[batch_sizes > 0]
+    order = None if order is None else order.to(data.device)
     return Sequences(data, sizes[0], len(sizes), batch_first, True, alive, order, input)
 
 
