@@ -190,7 +190,7 @@ def test_nested_and_quantized_tensors() -> None:
         check_numbers("input", torch.quantize_per_tensor(X, 0.1, 0, torch.quint8))
 
 
-@pytest.mark.parametrize("way", ["functionalize", "vmap of grad", "grad twice"])
+@pytest.mark.parametrize("way", ["functionalize", "grad by it", "vmap of grad", "grad twice"])
 def test_what_inference_made_can_be_transformed(way: str) -> None:
     layer, x = MuFuRU(3, 4, dtype=torch.float64), torch.randn(5, 2, 3, dtype=torch.float64)
     with torch.inference_mode():
@@ -204,6 +204,8 @@ def test_what_inference_made_can_be_transformed(way: str) -> None:
         weight = layer.weight_hh_l0
         if way == "functionalize":
             return torch.func.functionalize(summed)(weight, x)
+        if way == "grad by it":
+            return torch.func.grad(summed, 1)(weight.detach(), x)
         if way == "vmap of grad":
             return torch.vmap(torch.func.grad(summed), (0, None))(torch.stack([weight.detach(), weight.detach()]), x)
         (first,) = torch.autograd.grad(layer(x)[0], weight, x[..., :1].expand(-1, -1, 4), create_graph=True)

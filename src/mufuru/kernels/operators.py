@@ -60,7 +60,16 @@ def _keepable(args: Iterable[Any]) -> list[Any]:
     """The arguments, with copies of tensors that inference made: torch does not keep those for a backward pass."""
     if torch._C._get_tracing_state():
         return list(args)  # torch.jit.trace runs a second time, with copies, and compares
+    if torch._C._are_functorch_transforms_active():
+        return [arg.clone() if isinstance(arg, Tensor) and _unwrapped(arg).is_inference() else arg for arg in args]
     return [arg.clone() if isinstance(arg, Tensor) and arg.is_inference() else arg for arg in args]
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """The tensor without what function transforms put around it."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def opaque_reference(run: Run) -> Result:
