@@ -1,17 +1,23 @@
 """The command `mufuru` as it starts: Ctrl-C, `--help`, `--version`, and what the system refuses.
 
-It stands beside the package, because `import mufuru` imports torch. It imports next to nothing itself: until `main` is
-called, Python answers Ctrl-C with a traceback.
+It stands beside the package, because `import mufuru` imports torch. It imports next to nothing itself, and lets Ctrl-C
+end the process before that: until then Python answers it with a traceback.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # built in: the module around it takes longer than all the rest
+import sys
+
+if (__name__ == "__main__" or "".join(sys.orig_argv[1:2]).endswith(("/mufuru", "\\mufuru.exe"))) and _signal.getsignal(
+    _signal.SIGINT
+) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
 import errno
 import io
 import os
-import re
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -107,6 +113,8 @@ def find(arguments: Sequence[str]) -> Callable[[], int]:
 
 def version() -> str:
     """The package's version, read from its source and not imported."""
+    import re
+
     with open(os.path.join(os.path.dirname(__file__), "mufuru", "__init__.py"), encoding="utf-8") as source:
         return str(re.findall(r'^__version__ = "(.+)"$', source.read(), re.MULTILINE)[0])
 

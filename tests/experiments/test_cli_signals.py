@@ -88,10 +88,22 @@ def test_ctrl_c_while_python_m_imports_torch(tmp_path: Path, options: tuple[str,
     assert python(*options, "mufuru", "doctor", path=path) == (-signal.SIGINT, "", "")
 
 
+@pytest.mark.parametrize("line", [("bin/mufuru",), ("-m", "mufuru_command")])
+def test_ctrl_c_while_the_commands_own_imports_run(tmp_path: Path, line: tuple[str, ...]) -> None:
+    """Of the script that an installer writes, too."""
+    interrupt = AT_IMPORT.replace("number, module, *sys.argv[1:] = sys.argv[1:]", "number, module = 2, 'signal'")
+    (tmp_path / "sitecustomize.py").write_text(interrupt, encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    script = "import sys\nfrom mufuru_command import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    (tmp_path / "bin" / "mufuru").write_text(script, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), SOURCE])
+    assert python(*line, "--help", path=path, cwd=tmp_path) == (-signal.SIGINT, "", "")
+
+
 def test_ctrl_c_is_a_programs_own_if_it_imports_the_package(tmp_path: Path) -> None:
     """Also where `mufuru` stands in its command line."""
     (tmp_path / "program").mkdir()
-    (tmp_path / "program" / "__init__.py").write_text("import signal, mufuru\n", encoding="utf-8")
+    (tmp_path / "program" / "__init__.py").write_text("import signal, mufuru, mufuru_command\n", encoding="utf-8")
     line = "import signal; print(signal.getsignal(2) is signal.default_int_handler)\n"
     (tmp_path / "program" / "__main__.py").write_text(line, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), SOURCE])
