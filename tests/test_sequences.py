@@ -261,3 +261,13 @@ def test_packed_without_memory() -> None:
     output, h_n = layer(on_meta, torch.zeros(1, 3, 4, device="meta", requires_grad=True))
     (output.data.sum() + h_n.sum()).backward()
     assert layer.weight_hh_l0.grad.shape == layer.weight_hh_l0.shape
+
+
+@pytest.mark.parametrize("lengths", [[2, 5, 1], [0, 0, 0]])
+def test_lengths_without_memory(lengths: list[int]) -> None:
+    layer, x = MuFuRU(3, 4, device="meta"), torch.zeros(5, 3, 3, device="meta", requires_grad=True)
+    output, h_n = layer(x, lengths=lengths)
+    assert (output.shape, h_n.shape) == ((5, 3, 4), (1, 3, 4))
+    (output.sum() + h_n.sum()).backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape

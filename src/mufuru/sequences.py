@@ -89,7 +89,7 @@ class Sequences:
             places = packed_order(batch_sizes, self.batch).argsort().to(rows.device)
             return rows.index_select(0, places).view(self.steps, self.batch, *rows.shape[1:])
         grid = rows.new_zeros(self.steps, self.batch, *rows.shape[1:])
-        grid[_present(batch_sizes, self.steps, self.batch).to(rows.device)] = rows
+        grid[_places(batch_sizes, self.steps, self.batch, rows.device)] = rows
         return grid
 
 
@@ -99,7 +99,7 @@ def _rows(grid: Tensor, batch_sizes: Tensor, with_padding: bool) -> Tensor:
     if with_padding:
         order = packed_order(batch_sizes, batch).to(grid.device)
         return grid.reshape(steps * batch, *grid.shape[2:]).index_select(0, order)
-    return grid[_present(batch_sizes, steps, batch).to(grid.device)]
+    return grid[_places(batch_sizes, steps, batch, grid.device)]
 
 
 def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> Sequences:
@@ -168,11 +168,11 @@ def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> l
     return sizes
 
 
-def _present(batch_sizes: Tensor, steps: int, batch: int) -> Tensor:
-    """(steps, batch), bool: whether a sequence, longest first, has the step."""
+def _places(batch_sizes: Tensor, steps: int, batch: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Step and sequence, longest first, of every packed row; found on the CPU: the meta device knows no numbers."""
     counts = batch_sizes.new_zeros(steps)
     counts[: len(batch_sizes)] = batch_sizes
-    return present(counts, batch)
+    return tuple(place.to(device) for place in present(counts, batch).nonzero(as_tuple=True))
 
 
 def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> Tensor:
