@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from mufuru.kernels import onnx
-from mufuru.kernels.run import NO_MASKS, Masks
+from mufuru.kernels.run import NO_MASKS, Masks, whole_numbers
 from mufuru.unit import Weights
 
 
@@ -43,7 +43,7 @@ class Noise:
         mask = _keep_mask(x.new_empty(batch, x.size(-1)), self.input_dropout)
         if batch_sizes is None:
             return mask.repeat(x.size(0) // batch, 1) if batch else mask
-        return torch.cat([mask[:alive] for alive in batch_sizes.tolist()]) if len(batch_sizes) else mask[:0]
+        return torch.cat([mask[:alive] for alive in whole_numbers(batch_sizes)]) if len(batch_sizes) else mask[:0]
 
     def masks(self, x: Tensor, s0: Tensor, n_ops: int, training: bool) -> Masks:
         """The masks of one direction of one layer."""

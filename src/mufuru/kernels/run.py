@@ -89,7 +89,7 @@ def known_when_traced(function: F) -> F:
 
 def whole_numbers(tensor: Tensor) -> list[int]:
     """The entries of a vector; one by one where the tensor has no memory of its own, as in `functionalize`."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return [int(entry) for entry in tensor.unbind()]
     entries: list[int] = tensor.tolist()
     return entries
