@@ -190,6 +190,14 @@ def test_nested_and_quantized_tensors() -> None:
         check_numbers("input", torch.quantize_per_tensor(X, 0.1, 0, torch.quint8))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.complex64])
+def test_a_weight_of_another_type_is_refused_under_autocast(dtype: torch.dtype) -> None:
+    layer = MuFuRU(3, 4)
+    layer.weight_hh_l0 = nn.Parameter(layer.weight_hh_l0.detach().to(dtype), requires_grad=False)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="weight_hh should be torch"):
+        layer(X)
+
+
 @pytest.mark.parametrize("way", ["functionalize", "grad by it", "vmap of grad", "grad twice"])
 def test_what_inference_made_can_be_transformed(way: str) -> None:
     layer, x = MuFuRU(3, 4, dtype=torch.float64), torch.randn(5, 2, 3, dtype=torch.float64)

@@ -191,6 +191,7 @@ class Recurrent(Observable, PretrainedLayer):
             run = run._replace(masks=self._intervened(run.masks, run.s0), trace=self._traces is not None)
         if autocasting(run.x):
             returned = torch.promote_types(run.s0.dtype, torch.get_autocast_dtype(run.x.device.type))
+            kernels.check_weights(run, run.weights.ih.dtype)
             run = kernels.run_to(run, torch.promote_types(run.weights.ih.dtype, torch.float32))
             with torch.autocast(run.x.device.type, enabled=False):
                 result = kernels.execute(run, self.kernel, checkpoint_every)

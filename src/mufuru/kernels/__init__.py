@@ -10,13 +10,27 @@ from mufuru.kernels.run import Masks, Result, Run
 from mufuru.kernels.segments import run_in_segments
 from mufuru.unit import STEMS, Weights
 
-__all__ = ["Choice", "Masks", "Result", "Run", "check_choice", "execute", "result_to", "run_to", "use_kernel"]
+__all__ = [
+    "Choice",
+    "Masks",
+    "Result",
+    "Run",
+    "check_choice",
+    "check_weights",
+    "execute",
+    "result_to",
+    "run_to",
+    "use_kernel",
+]
 
 
 def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
     """Run on the chosen kernel. Half-precision tensors are computed in float32 inside."""
-    _check_weights(run)
     dtype = run.x.dtype
+    for name, state in (("h_0", run.s0), ("k_0", run.k0)):
+        if state is not None and state.dtype != dtype:
+            raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
+    check_weights(run, dtype)
     if dtype in (torch.float16, torch.bfloat16):
         return result_to(execute(run_to(run, torch.float32), kernel, checkpoint_every), dtype)
     sequence = choose(run, kernel)
@@ -32,12 +46,9 @@ def _keeps_activations() -> bool:
     return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
-def _check_weights(run: Run) -> None:
+def check_weights(run: Run, dtype: torch.dtype) -> None:
     """Parameters can be replaced by anything; a kernel that reads memory must not read beside it."""
-    dtype, device = run.x.dtype, run.x.device
-    for name, state in (("h_0", run.s0), ("k_0", run.k0)):
-        if state is not None and state.dtype != dtype:
-            raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
+    device = run.x.device
     for name, weight, shape in zip(STEMS, run.weights, run.unit.weight_shapes, strict=True):
         if weight is None and shape is None:
             continue
