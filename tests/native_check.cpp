@@ -12,7 +12,7 @@ using namespace mufuru;
 
 extern "C" {
 int64_t mufuru_space(const Problem*, int back);
-uint64_t mufuru_sample(const Problem*);
+uint64_t mufuru_checksum(const Problem*);
 void mufuru_pack(const Problem*);
 void mufuru_forward(const Problem*);
 void mufuru_activate(const Problem*, int64_t step);
@@ -97,7 +97,7 @@ class Check {
 
   // the states after every step and, in training, gradients of the first ones and of the weights
   std::vector<T> run() {
-    mufuru_sample(&problem);
+    mufuru_checksum(&problem);
     problem.space = fresh(mufuru_space(&problem, 0));
     mufuru_pack(&problem);
     if (sizes.python) by_steps();
