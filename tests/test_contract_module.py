@@ -166,3 +166,10 @@ def test_dropout_on_one_layer_warns_once(layer_type: Any) -> None:
     with pytest.warns(UserWarning, match="dropout option adds dropout after all but last recurrent layer") as caught:
         layer_type(3, 4, dropout=0.5)
     assert len(caught) == 1
+
+
+def test_what_programs_ask_that_take_an_lstm_too(layer_type: Any) -> None:
+    layer = layer_type(3, 4, 2)
+    output, h_n = layer(torch.randn(5, 2, 3))
+    assert output.size(-1) == (layer.proj_size or layer.hidden_size)
+    assert isinstance(h_n, tuple) == (layer.mode == "LSTM")

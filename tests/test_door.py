@@ -208,7 +208,7 @@ def test_what_inference_made_can_be_transformed(way: str) -> None:
         output: Tensor = functional_call(layer, {"weight_hh_l0": weight}, (x,))[0]
         return output.square().sum()
 
-    def found(x: Tensor) -> Tensor:
+    def found(x: Tensor) -> Any:
         weight = layer.weight_hh_l0
         if way == "functionalize":
             return torch.func.functionalize(summed)(weight, x)

@@ -263,12 +263,12 @@ def negated(s: Tensor, v: Tensor) -> Tensor:
     return torch._neg_view(s * v)
 
 
-def nothing(s: Tensor, v: Tensor) -> Tensor:
+def without_memory(s: Tensor, v: Tensor) -> Tensor:
     """Zeros without memory."""
     return torch._efficientzerotensor(s.shape, dtype=s.dtype, device=s.device)
 
 
-@pytest.mark.parametrize("own", [negated, nothing])
+@pytest.mark.parametrize("own", [negated, without_memory])
 def test_special_tensors_from_an_operation_while_a_subclass_dispatches(own: Any) -> None:
     layer, x = MuFuRU(3, 4, ops=("keep", "replace", own), kernel="native"), torch.randn(5, 2, 3)
     output, _ = layer(x)

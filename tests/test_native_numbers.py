@@ -174,6 +174,16 @@ def test_infinities_come_out_as_the_references(
         torch.testing.assert_close(found[:2], wanted[:2], rtol=0, atol=1e-10, equal_nan=True)
 
 
+def test_what_the_sanitizers_check_calls_is_there() -> None:
+    """`make sanitize` is not part of the tests: a function that was renamed would show there only."""
+    functions = [
+        set(re.findall(r"^[\w ]+?\**(mufuru_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE))
+        for file in (Path(__file__).with_name("native_check.cpp"), SOURCE / "entry.cpp")
+    ]
+    assert "mufuru_forward" in functions[0]
+    assert functions[0] <= functions[1]
+
+
 def test_operation_codes() -> None:
     body = re.search(r"enum class Op[^{]*\{(.*?)\};", (SOURCE / "ops.h").read_text(encoding="utf-8"), re.DOTALL)
     assert body is not None

@@ -182,8 +182,8 @@ def test_functionalize_around_packing(layer_type: Any, enforce_sorted: bool) -> 
 
     def packed(x: Tensor) -> Tensor:
         output, h_n = layer(pack_padded_sequence(x, torch.tensor([5, 3, 1]), enforce_sorted=enforce_sorted))
-        padded: Tensor = pad_packed_sequence(output)[0]
-        return padded.square().sum() + h_n.sum()
+        total: Tensor = pad_packed_sequence(output)[0].square().sum() + h_n.sum()
+        return total
 
     assert_close(torch.func.functionalize(packed)(x), packed(x))
 

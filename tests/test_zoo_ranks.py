@@ -164,7 +164,7 @@ def fsdp_loads_and_clips(layer_type: Any, rank: int) -> Found:
 
 def fsdp_changes_in_place(layer_type: Any, rank: int) -> Found:
     """FSDP warns of a view, on which its hooks are lost when it is changed in place. No layer shall return one."""
-    seen = {}
+    seen: dict[str, Any] = {}
     for name, options in {
         "one": {},
         "two": {"num_layers": 2, "batch_first": True},

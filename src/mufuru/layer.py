@@ -88,6 +88,11 @@ class MuFuRU(Recurrent):
         (torch.Size([5, 3, 20]), torch.Size([2, 3, 20]))
     """
 
+    mode = "MUFURU"
+    """The kind of layer, for programs that ask an `nn.RNNBase` for it."""
+    proj_size = 0
+    """For programs that take an LSTM too and ask for the size of its output."""
+
     @_without_proj_size
     def __init__(
         self,
