@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import signal
 import subprocess
@@ -289,7 +290,9 @@ def _one_of_two(rank: int, folder: str, make: Make, spreader: Callable[[nn.Modul
     for found, wanted in zip(layer.parameters(), whole.parameters(), strict=True):
         full = getattr(found.grad, "full_tensor", lambda found=found: found.grad)
         assert_close(full(), wanted.grad)
-    dist.destroy_process_group()
+    dist.barrier()
+    # not destroy_process_group: torch's group holds Python's lock and waits for its thread, which can wait for that lock
+    os._exit(0)
 
 
 def _sharded(layer: nn.Module) -> Any:
@@ -348,6 +351,8 @@ FEATURES: dict[str, Callable[[Make], None]] = {
     "freed memory is refused": freed_storage,
     "a sequence of length 0": empty_sequences,
 }
+PATIENCE = 600
+"""Seconds after which a feature counts as hanging; compilers take minutes on a busy machine."""
 SPREAD = ("`DistributedDataParallel`", "FSDP2, `fully_shard`")
 """Features that start processes of their own."""
 
@@ -355,7 +360,10 @@ SPREAD = ("`DistributedDataParallel`", "FSDP2, `fully_shard`")
 def attempt(feature: str, layer: str) -> str:
     """Empty if it works, else the kind of error and the beginning of its message, found in a process of its own."""
     command = [sys.executable, __file__, feature, layer]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {PATIENCE} s"
     if done.returncode < 0:
         return f"the process ended with {signal.Signals(-done.returncode).name}"
     return done.stdout.rstrip().split("\n")[-1] if done.returncode else ""
