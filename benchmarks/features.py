@@ -291,7 +291,7 @@ def _one_of_two(rank: int, folder: str, make: Make, spreader: Callable[[nn.Modul
         full = getattr(found.grad, "full_tensor", lambda found=found: found.grad)
         assert_close(full(), wanted.grad)
     dist.barrier()
-    # not destroy_process_group: torch's group holds Python's lock and waits for its thread, which can wait for that lock
+    # not destroy_process_group: it may hold Python's lock and wait for its thread, which waits for that lock
     os._exit(0)
 
 

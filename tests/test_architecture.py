@@ -127,13 +127,22 @@ def at_import_time(tree: ast.Module) -> ast.Module:
     return bare
 
 
+BRIDGES = {"mufuru.torchrl": {"tensordict", "torchrl"}}
+"""Modules for another library, which only their users import, and what they need of it."""
+
+
 def test_the_library_imports_torch_and_the_standard_library_only() -> None:
     """When it is imported; a function may ask for more, and says what to install."""
     allowed = {"mufuru", "torch"} | sys.stdlib_module_names
     for name, tree in modules().items():
         if in_library(name):
             found = imported(at_import_time(tree), set())
-            assert {module.split(".")[0] for module in found} <= allowed, name
+            assert {module.split(".")[0] for module in found} <= allowed | BRIDGES.get(name, set()), name
+
+
+def test_nothing_imports_the_bridges() -> None:
+    for name, edges in graph().items():
+        assert not edges & set(BRIDGES), name
 
 
 def test_the_command_starts_with_the_standard_library_only() -> None:

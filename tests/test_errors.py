@@ -220,7 +220,7 @@ FORWARD: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "packed, few indices": (
         (packed(8, N, order=[1, 0]), x(1, 5, M)), RuntimeError, Own("should have as many sorted_indices, got [2]")
     ),
-    "too many": ((GOOD, None, None, None), TypeError, "positional arguments"),
+    "too many": ((GOOD, None, None, None, None), TypeError, "positional arguments"),
     # of several faults the first
     "rank, state rank": ((x(N), x(M)), ValueError, "Expected input to be 2D or 3D"),
     "rank, dtype": ((x(N).double(),), ValueError, "Expected input to be 2D or 3D"),

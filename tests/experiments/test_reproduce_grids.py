@@ -129,7 +129,7 @@ def test_a_look_every_quarter_of_an_epoch() -> None:
     config = configs(LMGrid(part="operations", seeds=1))["operations/gru/seed-0"]
     windows = batches.cut(torch.zeros(929_589, dtype=torch.int64), 0, config.training.batch_size, config.bptt)
     assert len(windows) == 4 * config.training.evaluate_every
-    assert config.training.patience == 4 * lm.PRESETS["paper"].training.patience  # type: ignore[operator]
+    assert config.training.patience == 4 * lm.PRESETS["paper"].training.patience
 
 
 def test_more_seeds_of_best() -> None:
