@@ -25,7 +25,8 @@ struct StateGradients {
 template <class T, class Ops>
 class Backward {
  public:
-  Backward(const Problem& problem, const Work<T>& work, StateGradients<T>& gradients, const Share& share, int64_t member, Team& team)
+  Backward(const Problem& problem, const Work<T>& work, StateGradients<T>& gradients, const Share& share, int64_t member,
+           Team& team)
       : at(problem),
         in(problem),
         ops(problem),
@@ -192,16 +193,19 @@ class Backward {
   // visits rows of the weights as they lie
   template <class Runs, class Done>
   void each(int64_t n_rows, int64_t depth, const T* panel, Runs runs, int64_t columns, const Range& range, Done done) {
-    if (!at.direct) return each_product<T>(operand.data(), n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
+    const T* const* operands = operand.data();
+    if (!at.direct) return each_product<T>(operands, n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
     if (n_rows >= kFewRows) {
       const auto pack = [&](int64_t c, int64_t k, int64_t part, T* to) { runs(k, k + part, PackRuns<T>{c, columns, to}); };
-      return passing.by_panels(operand.data(), n_rows, depth, range.begin, range.end, pack,
+      return passing.by_panels(operands, n_rows, depth, range.begin, range.end, pack,
                                [&](int64_t c, const T* tile) { each_vector<T>(tile, n_rows, c, 1, columns, done); });
     }
     const int64_t begin = range.begin * at.width, own = least(range.end * at.width, columns) - begin;
     if (own <= 0) return;
-    const T* sums = passing.by_sweeps(operand.data(), n_rows, columns, own, [&](auto visit) {
-      runs(0, depth, [&](int64_t k, int64_t n, const T* weight, const T* less) { visit(k, n, weight + begin, less ? less + begin : nullptr); });
+    const T* sums = passing.by_sweeps(operands, n_rows, columns, own, [&](auto visit) {
+      runs(0, depth, [&](int64_t k, int64_t n, const T* weight, const T* less) {
+        visit(k, n, weight + begin, less ? less + begin : nullptr);
+      });
     });
     for (int64_t i = 0; i < n_rows; ++i)
       for (int64_t u = 0; u < own; u += N) done(i, begin + u, least(own - u, N), load(sums + i * own + u, least(own - u, N)));
@@ -209,7 +213,8 @@ class Backward {
   // the rows of the weights of gates, from `row` on
   auto gates(const void* weight, int64_t size, int64_t row) const {
     return [this, weight, size, row](int64_t begin, int64_t end, auto visit) {
-      gate_runs<T>(at, weight, size, row + begin, row + end, [&](int64_t k, int64_t n, const T* w, const T* less) { visit(k - row, n, w, less); });
+      gate_runs<T>(at, weight, size, row + begin, row + end,
+                   [&](int64_t k, int64_t n, const T* w, const T* less) { visit(k - row, n, w, less); });
     };
   }
 
@@ -229,7 +234,8 @@ class Backward {
 
   void control() {
     for (int64_t i = 0; i < alive; ++i) operand[i] = rows[i].d_logits;
-    each(alive, at.logits * at.H, packed + at.back_logits(), [&](int64_t begin, int64_t end, auto visit) { logit_runs<T>(at, begin, end, visit); }, at.K, k_panels, [&](int64_t i, int64_t u, int64_t m, V<T> dk) {
+    const auto logits = [&](int64_t begin, int64_t end, auto visit) { logit_runs<T>(at, begin, end, visit); };
+    each(alive, at.logits * at.H, packed + at.back_logits(), logits, at.K, k_panels, [&](int64_t i, int64_t u, int64_t m, V<T> dk) {
       dk += load(&d_controller[i * at.K + u], m);
       const V<T> k = load(rows[i].gates + at.rest + u, m);
       dk = in.controller_activation == kTanh ? dk * (T(1) - k * k) : k <= T(0) ? splat<T>(0) : dk;
@@ -256,7 +262,8 @@ class Backward {
 
   void to_state() {
     for (int64_t i = 0; i < alive; ++i) operand[i] = at.after ? with_inner(i) : rows[i].d_gates + at.first;
-    each(alive, at.W - at.first, packed + at.back_state(), gates(in.w_hh, at.H, at.first), at.H, chunks, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
+    const auto weights = gates(in.w_hh, at.H, at.first);
+    each(alive, at.W - at.first, packed + at.back_state(), weights, at.H, chunks, [&](int64_t i, int64_t u, int64_t m, V<T> d) {
       if (at.before) d += load(&d_seen[i * at.H + u], m);
       if (rows[i].mask) d *= load(rows[i].mask + u, m);
       store(&d_state[i * at.H + u], load(&d_state[i * at.H + u], m) + d, m);
@@ -287,7 +294,8 @@ class Backward {
       for (int64_t t = mine.in_order(k), i = 0; i < mine.alive(t); ++i) operand[m++] = at.row(work.d_gates, t, mine.index(i), at.W);
     T* to = static_cast<T*>(in.d_x);
     const T* first = work.d_gates;
-    each(m, at.W, packed + at.back_x(), gates(in.w_ih, at.X, 0), at.X, x_panels, [&](int64_t i, int64_t u, int64_t l, V<T> d) {
+    const auto weights = gates(in.w_ih, at.X, 0);
+    each(m, at.W, packed + at.back_x(), weights, at.X, x_panels, [&](int64_t i, int64_t u, int64_t l, V<T> d) {
       store(to + (operand[i] - first) / at.W * at.X + u, d, l);
     });
   }

@@ -16,7 +16,9 @@ struct Rows {
   void pack(int64_t k, int64_t depth, T* to) const {
     const int64_t first = more ? most(0, least(split - k, depth)) : depth;
     pack_rows<T>(weight + k, less ? less + k : nullptr, stride, first, columns, to);
-    if (first < depth) pack_rows<T>(more + k + first - split, nullptr, more_stride, depth - first, columns, to + first * Panel<T>::width);
+    if (first == depth) return;
+    T* const rest = to + first * Panel<T>::width;
+    pack_rows<T>(more + k + first - split, nullptr, more_stride, depth - first, columns, rest);
   }
 };
 
@@ -24,7 +26,8 @@ struct Rows {
 template <class T, bool less>
 __attribute__((noinline)) void turned_product(const T* row, int64_t depth, const Rows<T>& weights, T* out) {
   constexpr int64_t n = Lanes<T>::n;
-  constexpr int together = less ? 1 : 2;  // vectors of columns; rows that lie apart by a power of two share few lines of the cache
+  // vectors of columns; not more, for rows that lie apart by a power of two share few lines of the cache
+  constexpr int together = less ? 1 : 2;
   for (int64_t half = 0; half < Panel<T>::width; half += together * n) {
     V<T> sum[together]{};
     const auto square = [&](int64_t k, int64_t m, auto whole) __attribute__((always_inline)) {
@@ -101,7 +104,8 @@ class Passing {
         by_panels(rows, m, depth, c, c + 1, pack, done);
         continue;
       }
-      part.less ? turned_product<T, true>(rows[0], depth, part, out.data()) : turned_product<T, false>(rows[0], depth, part, out.data());
+      part.less ? turned_product<T, true>(rows[0], depth, part, out.data())
+                : turned_product<T, false>(rows[0], depth, part, out.data());
       done(c, out.data());
     }
   }
@@ -141,7 +145,7 @@ class Passing {
   Buffer<const T*> operand;
 
   template <bool less>
-  static void sweeps(const T* const* rows, int64_t m, int64_t k, int64_t n, const T* weight, const T* off, int64_t stride,
+  __attribute__((noinline)) static void sweeps(const T* const* rows, int64_t m, int64_t k, int64_t n, const T* weight, const T* off, int64_t stride,
                      int64_t columns, T* to, int64_t to_stride) {
     for (int64_t j = 0; j < n; j += kSwept)
       for (int64_t i = 0; i < m; ++i) {
@@ -149,7 +153,8 @@ class Passing {
         T* sums = to + i * to_stride;
         if (j + kSwept <= n) sweep<T, less, kSwept>(factors + j, weight + j * stride, off + j * stride, stride, columns, sums);
         else
-          for (int64_t l = j; l < n; ++l) sweep<T, less, 1>(factors + l, weight + l * stride, off + l * stride, stride, columns, sums);
+          for (int64_t l = j; l < n; ++l)
+            sweep<T, less, 1>(factors + l, weight + l * stride, off + l * stride, stride, columns, sums);
       }
   }
 };
@@ -157,57 +162,50 @@ class Passing {
 // What else becomes of the rows of a product: nothing, minus their sum is a row too, or minus each of them is.
 enum class Less { none, shared, own };
 
-// R rows of left^T right, `apart` numbers from one to the next: factors[row][R], and the rows of right, `stride` apart;
-// `add`: to what is there. At `off`, minus their sum (shared), or from there on minus each (own); `more`: minus what is there.
-template <class T, Less less, int R>
-__attribute__((noinline)) void outer_rows(const T* factors, const T* right, int64_t stride, int64_t rows, int64_t columns,
-                                          T* to, int64_t apart, T* off, bool add, bool more) {
-  constexpr int64_t n = Lanes<T>::n;
-  const auto part = [&](int64_t u, int64_t m, auto vectors, auto whole) __attribute__((always_inline)) {
-    constexpr int U = decltype(vectors)::value;
-    constexpr bool all = decltype(whole)::value;
-    V<T> sum[R][U]{};
-    const T *factor = factors, *row = right + u;
-    for (int64_t k = 0; k < rows; ++k, factor += R, row += stride) {
-      V<T> b[U];
-#pragma GCC unroll 2
-      for (int v = 0; v < U; ++v) b[v] = load<all>(row + v * n, m);
+// R rows of left^T right, `apart` numbers from one to the next: factors[row][R], and right packed into panels; `add`: to
+// what is there. At `off`, minus their sum (shared), or from there on minus each (own); `more`: minus what is there.
+template <class T, int R>
+__attribute__((noinline)) void outer_rows(Less less, const T* factors, const T* right, int64_t rows, int64_t columns, T* to,
+                                          int64_t apart, T* off, bool add, bool more) {
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  for (int64_t u = 0; u < columns; u += width) {
+    V<T> sum[R][2]{};
+    const T* factor = factors;
+    for (int64_t k = 0; k < rows; ++k, factor += R, right += width) {
+      const V<T> b0 = load(right), b1 = load(right + n);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const V<T> f = splat<T>(factor[r]);
-#pragma GCC unroll 2
-        for (int v = 0; v < U; ++v) sum[r][v] += f * b[v];
+        sum[r][0] += f * b0;
+        sum[r][1] += f * b1;
       }
     }
-#pragma GCC unroll 2
-    for (int v = 0; v < U; ++v) {
-      const int64_t at = u + v * n;
-      V<T> rest = less == Less::shared && more ? load<all>(off + at, m) : splat<T>(0);
+    for (int64_t half = 0; half < 2 && u + half * n < columns; ++half) {
+      const int64_t at = u + half * n, m = least(columns - at, n);
+      V<T> rest = less == Less::shared && more ? load(off + at, m) : splat<T>(0);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const V<T> all_rows = add ? load<all>(to + r * apart + at, m) + sum[r][v] : sum[r][v];
-        store<all>(to + r * apart + at, all_rows, m);
-        if constexpr (less == Less::own) store<all>(off + r * apart + at, T(0) - all_rows, m);
-        rest -= all_rows;
+        V<T> all = half ? sum[r][1] : sum[r][0];
+        if (add) all += load(to + r * apart + at, m);
+        store(to + r * apart + at, all, m);
+        if (less == Less::own) store(off + r * apart + at, T(0) - all, m);
+        rest -= all;
       }
-      if constexpr (less == Less::shared) store<all>(off + at, rest, m);
+      if (less == Less::shared) store(off + at, rest, m);
     }
-  };
-  int64_t u = 0;
-  for (; u + 2 * n <= columns; u += 2 * n) part(u, n, std::integral_constant<int, 2>{}, std::true_type{});
-  for (; u < columns; u += n) part(u, least(columns - u, n), std::integral_constant<int, 1>{}, std::false_type{});
+  }
 }
 
-template <class T, Less less>
-inline void outer_rows(int64_t count, const T* factors, const T* right, int64_t stride, int64_t rows, int64_t columns, T* to,
+template <class T>
+inline void outer_rows(Less less, int64_t count, const T* factors, const T* right, int64_t rows, int64_t columns, T* to,
                        int64_t apart, T* off, bool add, bool more) {
   switch (count) {
-    case 1: return outer_rows<T, less, 1>(factors, right, stride, rows, columns, to, apart, off, add, more);
-    case 2: return outer_rows<T, less, 2>(factors, right, stride, rows, columns, to, apart, off, add, more);
-    case 3: return outer_rows<T, less, 3>(factors, right, stride, rows, columns, to, apart, off, add, more);
-    case 4: return outer_rows<T, less, 4>(factors, right, stride, rows, columns, to, apart, off, add, more);
-    case 5: return outer_rows<T, less, 5>(factors, right, stride, rows, columns, to, apart, off, add, more);
-    default: return outer_rows<T, less, 6>(factors, right, stride, rows, columns, to, apart, off, add, more);
+    case 1: return outer_rows<T, 1>(less, factors, right, rows, columns, to, apart, off, add, more);
+    case 2: return outer_rows<T, 2>(less, factors, right, rows, columns, to, apart, off, add, more);
+    case 3: return outer_rows<T, 3>(less, factors, right, rows, columns, to, apart, off, add, more);
+    case 4: return outer_rows<T, 4>(less, factors, right, rows, columns, to, apart, off, add, more);
+    case 5: return outer_rows<T, 5>(less, factors, right, rows, columns, to, apart, off, add, more);
+    default: return outer_rows<T, 6>(less, factors, right, rows, columns, to, apart, off, add, more);
   }
 }
 

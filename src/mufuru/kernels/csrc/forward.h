@@ -41,7 +41,7 @@ class Forward {
         leads(member == 0),
         team(team),
         states(states),
-        gate_panels(at.direct ? (at.blocks() - 1) * at.chunks() + panels<T>(at.block_size(at.blocks() - 1)) : panels<T>(at.W), member, team.n),
+        gate_panels(at.direct ? at.block_panels() : panels<T>(at.W), member, team.n),
         chunks(at.chunks(), member, team.n),
         k_panels(panels<T>(at.K), member, team.n),
         plain(Ops::fixed && in.activation == kTanh && (!at.K || in.b_op) && !in.allowed && !in.p && !in.zoneout && !in.state_mask),
@@ -187,7 +187,8 @@ class Forward {
       store(gate_rows[i] + column, y + load(bias + column, l), l);
     };
     if (!at.direct)
-      each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, gate_panels.begin, gate_panels.end, tiles.data(), stored);
+      each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, gate_panels.begin, gate_panels.end,
+                      tiles.data(), stored);
     else
       passing.by_rows(operand.data(), m, at.X, gate_panels.begin, gate_panels.end,
                       [&](int64_t panel) { return input_rows<T>(at, panel); },
@@ -236,7 +237,8 @@ class Forward {
 
   // k = tanh or relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
   void control() {
-    each(rows_of(seen(), at.seen), alive, at.seen, packed + at.packed_k(), [&](int64_t c) { return controller_rows<T>(at, c); }, at.K, k_panels,
+    const auto weights = [&](int64_t c) { return controller_rows<T>(at, c); };
+    each(rows_of(seen(), at.seen), alive, at.seen, packed + at.packed_k(), weights, at.K, k_panels,
          [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
            V<T> k = load(rows[i].gates + at.rest + u, m) + y;
            k = in.controller_activation == kTanh ? tanh<T>(k) : k < T(0) ? splat<T>(0) : k;

@@ -88,17 +88,23 @@ class Gradients {
 
   // the same straight into the results, a few rows of them after another: for few rows of all steps
   void run_direct(int64_t member, int64_t members) const {
-    Buffer<T> factors(kBlock * kRows);
-    for (int64_t i = 0; i < n; ++i) {
-      const Product<T>& p = products[i];
-      const int64_t units = p.ops ? at.H : p.left.columns;
-      const Range mine((units + kRows - 1) / kRows, member, members);
-      const int64_t end = least(mine.end * kRows, units);
-      if (p.ops < 2)
-        for (int64_t u = mine.begin * kRows; u < end; u += kRows) some_rows(p, u, 1, least(end - u, kRows), factors.data());
-      else
-        for (int64_t u = mine.begin * kRows; u < end; ++u)
-          for (int64_t j = 0; j < p.ops; j += kRows) some_rows(p, j * at.H + u, at.H, least(p.ops - j, kRows), factors.data());
+    int64_t room = 0, start[kRights];
+    for (int64_t i = 0; i < n_rights; ++i) start[i] = room, room += panels<T>(rights[i].columns) * width * least(total, kBlock);
+    Buffer<T> packed(room), factors(kBlock * kRows);
+    for (int64_t begin = 0; begin == 0 || begin < total; begin += kBlock) {
+      const Block block{begin, least(kBlock, total - begin), packed.data(), start, factors.data()};
+      for (int64_t i = 0; i < n_rights; ++i) pack_right(rights[i], block, &packed[start[i]]);
+      for (int64_t i = 0; i < n; ++i) {
+        const Product<T>& p = products[i];
+        const int64_t units = p.ops ? at.H : p.left.columns;
+        const Range mine((units + kRows - 1) / kRows, member, members);
+        const int64_t end = least(mine.end * kRows, units);
+        if (p.ops < 2)
+          for (int64_t u = mine.begin * kRows; u < end; u += kRows) some_rows(p, block, u, 1, least(end - u, kRows));
+        else
+          for (int64_t u = mine.begin * kRows; u < end; ++u)
+            for (int64_t j = 0; j < p.ops; j += kRows) some_rows(p, block, j * at.H + u, at.H, least(p.ops - j, kRows));
+      }
     }
   }
 
@@ -162,35 +168,43 @@ class Gradients {
       for (int64_t c = 0; all && c < columns; ++c) all[first + c] = (begin ? all[first + c] : 0) + sum[c / N][c % N];
   }
 
+  // Some rows of all steps: their right sides as panels, and room for factors.
+  struct Block {
+    int64_t begin, rows;
+    const T* packed;
+    const int64_t* start;  // of each right side among the packed ones
+    T* factors;
+  };
+
+  static void pack_right(const Matrix<T>& right, const Block& block, T* to) {
+    for (int64_t u = 0; u < right.columns; u += width, to += block.rows * width)
+      pack_columns<T>(right.data + block.begin * right.stride + u, nullptr, right.stride, block.rows,
+                      least(right.columns - u, width), to);
+  }
+
   // the rows of the results for `count` columns of left, `apart` from one to the next
-  void some_rows(const Product<T>& p, int64_t first, int64_t apart, int64_t count, T* factors) const {
-    const bool shared = p.ops > 1, more = shared && first >= at.H;
+  void some_rows(const Product<T>& p, const Block& block, int64_t first, int64_t apart, int64_t count) const {
+    const bool shared = p.ops > 1, more = shared && first >= at.H, add = block.begin > 0;
+    const bool whole = block.begin + block.rows == total;
     const int64_t reference = p.ops * at.H + (shared ? first % at.H : first);
-    for (int64_t begin = 0; begin == 0 || begin < total; begin += kBlock) {
-      const int64_t rows = least(kBlock, total - begin);
-      const T* row = p.left.data + begin * p.left.stride + first;
-      T sums[kRows] = {};
-      for (int64_t k = 0; k < rows; ++k, row += p.left.stride)
-        for (int64_t c = 0; c < count; ++c) sums[c] += factors[k * count + c] = row[c * apart];
-      for (T* all : p.sums)
-        for (int64_t c = 0; all && c < count; ++c) all[first + c * apart] = (begin ? all[first + c * apart] : 0) + sums[c];
-      for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
-        const Matrix<T>& right = rights[p.rights[side]];
-        const T* from = right.data + begin * right.stride;
-        T *to = p.to[side] + first * right.columns, *off = p.to[side] + reference * right.columns;
-        const auto outer = [&](auto less) {
-          outer_rows<T, decltype(less)::value>(count, factors, from, right.stride, rows, right.columns, to, apart * right.columns, off, begin > 0, more);
-        };
-        if (shared && begin + rows == total) outer(std::integral_constant<Less, Less::shared>{});
-        else if (p.ops == 1) outer(std::integral_constant<Less, Less::own>{});
-        else outer(std::integral_constant<Less, Less::none>{});
-      }
-    }
+    const T* row = p.left.data + block.begin * p.left.stride + first;
+    T sums[kRows] = {};
+    for (int64_t k = 0; k < block.rows; ++k, row += p.left.stride)
+      for (int64_t c = 0; c < count; ++c) sums[c] += block.factors[k * count + c] = row[c * apart];
     for (T* all : p.sums)
-      for (int64_t c = 0; all && p.ops && c < count; ++c) {
+      for (int64_t c = 0; all && c < count; ++c) {
+        T& sum = all[first + c * apart];
+        sum = (add ? sum : 0) + sums[c];
+        if (!p.ops) continue;
         T& rest = all[reference + (shared ? 0 : c)];
-        rest = (shared && (more || c) ? rest : 0) - all[first + c * apart];
+        rest = (shared && (more || c) ? rest : 0) - sum;
       }
+    for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
+      const int64_t columns = rights[p.rights[side]].columns;
+      const Less less = shared && whole ? Less::shared : p.ops == 1 ? Less::own : Less::none;
+      outer_rows<T>(less, count, block.factors, block.packed + block.start[p.rights[side]], block.rows, columns,
+                    p.to[side] + first * columns, apart * columns, p.to[side] + reference * columns, add, more);
+    }
   }
 
   void reference(T* logits, int64_t size) const {

@@ -90,7 +90,8 @@ void backward(const Problem& problem, const Threads& threads) {
   });
   if (problem.direct && problem.ops > 1) return;
   if (!problem.direct)
-    in_parallel(threads, workers<T>(problem, threads, total, kMany), [&](int64_t worker, int64_t n) { gradients.run(worker, n); });
+    in_parallel(threads, workers<T>(problem, threads, total, kMany),
+                [&](int64_t worker, int64_t n) { gradients.run(worker, n); });
   gradients.complete();
 }
 

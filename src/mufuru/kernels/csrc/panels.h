@@ -180,7 +180,7 @@ __attribute__((always_inline)) inline void transpose(V<T>* v) {
 
 // Rows of a weight matrix (row-major, the first `depth` of each, `minus` subtracted where given) as columns of one panel.
 template <class T>
-inline void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to) {
+__attribute__((noinline)) void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   const auto square = [&](int64_t k, int64_t half, int64_t m, auto whole) __attribute__((always_inline)) {
     constexpr bool all = decltype(whole)::value;
@@ -207,7 +207,7 @@ inline void pack_rows(const T* weight, const T* minus, int64_t row_length, int64
 
 // Columns of a weight matrix (row-major) as columns of one panel; the depth runs over the rows.
 template <class T>
-inline void pack_columns(const T* weight, const T* minus, int64_t row_length, int64_t rows, int64_t columns, T* to) {
+__attribute__((noinline)) void pack_columns(const T* weight, const T* minus, int64_t row_length, int64_t rows, int64_t columns, T* to) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   for (int64_t k = 0; k < rows; ++k, weight += row_length, to += width)
     for (int64_t half = 0; half < width; half += n) {

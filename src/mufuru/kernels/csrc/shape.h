@@ -39,6 +39,7 @@ struct Shape {
   // blocks of columns of gates: feature, reset, the logits one after another, or the controller
   int64_t blocks() const { return rest / H + (K ? 1 : logits); }
   int64_t block_size(int64_t block) const { return K && block * H == rest ? K : H; }
+  int64_t block_panels() const { return (blocks() - 1) * chunks() + panels<T>(block_size(blocks() - 1)); }
 
   // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits,
   // inputs, and what is added to their products, behind it the reference's bias
@@ -177,8 +178,10 @@ void pack_forward(const Problem& problem, T* to, int64_t worker, int64_t workers
   const Shape<T> at(problem);
   const int64_t H = at.H, width = at.width;
   const T* w = at.weights(problem.w_hh);
-  const Range k_panels(panels<T>(at.K), worker, workers), chunks(at.chunks(), worker, workers), gates(panels<T>(at.W), worker, workers);
-  for (int64_t c = k_panels.begin; c < k_panels.end; ++c) controller_rows<T>(at, c).pack(0, at.seen, to + at.packed_k() + c * at.seen * width);
+  const Range k_panels(panels<T>(at.K), worker, workers), chunks(at.chunks(), worker, workers);
+  const Range gates(panels<T>(at.W), worker, workers);
+  for (int64_t c = k_panels.begin; c < k_panels.end; ++c)
+    controller_rows<T>(at, c).pack(0, at.seen, to + at.packed_k() + c * at.seen * width);
   for (int64_t c = chunks.begin; c < chunks.end; ++c) {
     const int64_t u = c * width, columns = least(H - u, width);
     if (at.before) pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, to + at.packed_r() + c * H * width);
@@ -189,7 +192,8 @@ void pack_forward(const Problem& problem, T* to, int64_t worker, int64_t workers
       pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, panel);
       panel += H * width;
     }
-    for (int64_t j = 0; j < at.logits; ++j, panel += at.logit_depth * width) logit_rows<T>(at, j, c).pack(0, at.logit_depth, panel);
+    for (int64_t j = 0; j < at.logits; ++j, panel += at.logit_depth * width)
+      logit_rows<T>(at, j, c).pack(0, at.logit_depth, panel);
   }
   for (int64_t c = gates.begin; c < gates.end; ++c) pack_inputs<T>(at, c, to + at.packed_x() + c * at.X * width);
   if (worker == 0) add_biases<T>(at, at.packed_size() - at.packed_bias(), to + at.packed_bias());
@@ -238,7 +242,8 @@ void pack_backward(const Problem& problem, T* to, int64_t worker, int64_t worker
   const Shape<T> at(problem);
   const int64_t H = at.H, K = at.K, width = at.width;
   const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk);
-  const Range chunks(at.chunks(), worker, workers), k_panels(panels<T>(K), worker, workers), x_panels(panels<T>(at.X), worker, workers);
+  const Range chunks(at.chunks(), worker, workers), k_panels(panels<T>(K), worker, workers);
+  const Range x_panels(panels<T>(at.X), worker, workers);
   for (int64_t c = chunks.begin; c < chunks.end; ++c) {
     if (at.before) gate_runs<T>(at, w, H, 0, H, PackRuns<T>{c, H, to + c * H * width});
     gate_runs<T>(at, w, H, at.first, at.W, PackRuns<T>{c, H, to + at.back_state() + c * (at.W - at.first) * width});
