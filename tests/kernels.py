@@ -121,7 +121,8 @@ PACKED, DIRECT = -1, 10**9
 def direct_steps(steps: int) -> Iterator[None]:
     """Let the native kernel read the weights as they lie up to this many steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "DIRECT_STEPS", steps)
+        patch.setattr(native, "TRAINING_STEPS", steps)
+        patch.setattr(native, "INFERENCE_STEPS", steps)
         yield
 
 

@@ -20,8 +20,9 @@ from mufuru.ops import CUSTOM
 NO_RESET, BEFORE, AFTER = 0, 1, 2
 RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
 ACTIVATIONS = {"tanh": 0, "sigmoid": 1, "relu": 2}
-DIRECT_STEPS = 4
-"""Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time."""
+TRAINING_STEPS, INFERENCE_STEPS = 4, 1
+"""Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
+Inference keeps packed weights from call to call."""
 
 
 class Inputs(NamedTuple):
@@ -137,7 +138,7 @@ def describe(inputs: Inputs, options: Options, keep: bool) -> tuple[Problem, Out
     inputs = all_plain(inputs)
     at = Shape.of(inputs, options)
     out = empty_outputs(at, inputs.s0, options, keep or max(options.codes) >= CUSTOM)
-    return _problem(at, inputs, options, out), out
+    return _problem(at, inputs, options, TRAINING_STEPS if keep else INFERENCE_STEPS, out), out
 
 
 def pack(problem: Problem, inputs: Inputs) -> Tensor:
@@ -186,7 +187,7 @@ def backward(
     )
     received = (None if grad is None else plain(grad) for grad in grads)
     out = (saved.output, None, None, None, None, saved.gates, saved.probs, saved.inner)
-    problem = _problem(at, inputs, options, out, *received, *found)
+    problem = _problem(at, inputs, options, TRAINING_STEPS, out, *received, *found)
     problem.take_space(True, inputs.hh.dtype)
     if max(options.codes) >= CUSTOM:
         states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse, inputs.resets)
@@ -208,13 +209,18 @@ def _clear_padding(batch_sizes: Tensor | None, *packed: Tensor) -> None:
 
 
 def _problem(
-    at: Shape, inputs: Inputs, options: Options, out: tuple[Tensor | None, ...], *gradients: Tensor | None
+    at: Shape,
+    inputs: Inputs,
+    options: Options,
+    direct_steps: int,
+    out: tuple[Tensor | None, ...],
+    *gradients: Tensor | None,
 ) -> Problem:
     steps, offsets = _offsets(inputs.batch_sizes, at)
     sizes = (
         steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
         options.reset, options.activation, options.controller_activation, options.reverse,
-        inputs.hh.dtype == torch.float64, steps <= DIRECT_STEPS,
+        inputs.hh.dtype == torch.float64, steps <= direct_steps,
     )  # fmt: skip
     masks = inputs.state_mask, inputs.zoneout, inputs.allowed, inputs.resets
     tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)
