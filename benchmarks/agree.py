@@ -14,7 +14,7 @@ TOLERANCE = 2e-5
 CHECKED_STEPS = 100
 """Longer sequences are cut to this for the check: the reference is slow."""
 CHECKED_NUMBERS = 300_000
-"""And to this many states: a maximum has a kink where state and feature are equal, and of millions of pairs some are equal
+"""And to this many states: a maximum has a kink where state and feature are equal, and of millions of pairs some are so
 within the rounding, so that the gradients of two right kernels take different sides."""
 
 
