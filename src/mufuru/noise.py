@@ -60,7 +60,7 @@ class Noise:
             zoneout = torch.bernoulli(share) if training else share
         if not training:
             return Masks(zoneout=zoneout)
-        state = _keep_mask(torch.empty_like(s0, dtype=x.dtype), self.state_dropout) if self.state_dropout else None
+        state = _keep_mask(s0.new_empty(s0.shape, dtype=x.dtype), self.state_dropout) if self.state_dropout else None
         return Masks(state, zoneout, self._allowed(s0.size(0), n_ops, s0.device) if self.op_dropout else None)
 
     def drop_weights(self, weights: Weights) -> Weights:

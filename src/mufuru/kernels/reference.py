@@ -17,10 +17,12 @@ States: TypeAlias = tuple[Tensor, Tensor | None]
 
 def sequence(run: Run) -> Result:
     """Take the unit through all steps. The products with the inputs do not depend on the state: all at once."""
-    from_x = linear(run.x, run.weights.ih, run.weights.bias_ih)
     s, k = run.s0, run.k0
     sizes = run.sizes()
     starts = [0, *accumulate(sizes)]
+    # padding may be NaN, which a gradient of zero does not undo
+    x = run.x if run.x.size(0) == starts[-1] else run.x[: starts[-1]]
+    from_x = linear(x, run.weights.ih, run.weights.bias_ih)
     steps: list[tuple[Tensor, ...]] = [()] * len(sizes)
     for t in reversed(range(len(sizes))) if run.reverse else range(len(sizes)):
         alive, rows = sizes[t], slice(starts[t], starts[t] + sizes[t])

@@ -29,10 +29,13 @@ def sequence(run: Run) -> Result:
     """`reference.sequence` for graphs: the number of steps stays free."""
     places = None if run.batch_sizes is None else packed_order(run.batch_sizes, run.s0.size(0)).to(run.x.device)
     order = None if places is None else places.argsort()
-    from_x = linear(run.x, run.weights.ih, run.weights.bias_ih)
-    alive = None
+    x, alive = run.x, None
     if run.batch_sizes is not None:
         alive = present(run.batch_sizes, run.s0.size(0)).unsqueeze(-1).to(run.x.device)
+        # padding may be NaN, which a gradient of zero does not undo
+        real = torch.arange(x.size(0), device=x.device) < run.batch_sizes.sum().to(x.device)
+        x = torch.where(real.unsqueeze(-1), x, 0.0)
+    from_x = linear(x, run.weights.ih, run.weights.bias_ih)
     zoneout = None if run.masks.zoneout is None else _grid(run, run.masks.zoneout, order)
     resets = None if run.masks.resets is None else _grid(run, run.masks.resets, order)
     (s, *k), (output, *traced) = _scan(run, _Step(_grid(run, from_x, order), zoneout, resets, alive))
