@@ -18,16 +18,15 @@ import picture
 
 from mufuru import PAPER, ops
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import headline, lm, logic, markdown, sentiment
-from mufuru.experiments.report.figures.style import svg
-from mufuru.experiments.reproduce import EXPERIMENTS, recorded
+from mufuru.experiments.report import render
+from mufuru.experiments.report.experiment import headline
+from mufuru.experiments.report.figures import svg
+from mufuru.experiments.reproduce import EXPERIMENTS, REPORTS, recorded
 from mufuru.unit import DEFAULT_OP_BIAS
 
 DOCS = Path(__file__).parent
 RECORD = DOCS.parent / "benchmarks" / "results" / "initialisation.json"
 RESULTS = DOCS.parent / "results"
-REPORTS = (logic.REPORT, lm.REPORT, sentiment.REPORT)
-"""Each has its page in docs/reproduction and its records in results/, both by its name."""
 
 
 def operations() -> str:
@@ -41,7 +40,7 @@ def operations() -> str:
 
 
 def initialisation() -> str:
-    """What was measured; the default stands out."""
+    """Return the measured tables; the default stands out."""
     runs = json.loads(RECORD.read_text(encoding="utf-8"))
     name = f"MuFuRU, keep {DEFAULT_OP_BIAS['keep']:g}"
     text = f"{initialisation_tables.bits(runs)}\n\n{initialisation_tables.formulae(runs)}\n"
@@ -49,7 +48,7 @@ def initialisation() -> str:
 
 
 def fill(path: Path, page: str, name: str, text: str) -> str:
-    """The page with this text between the markers of that name."""
+    """Return the page with this text between the markers of that name."""
     marked = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     new, places = marked.subn(lambda match: f"{match[1]}{text}{match[2]}", page)
     if places != 1:
@@ -73,7 +72,7 @@ def _named(path: Path) -> str:
 
 
 def records(experiment: str) -> list[Record]:
-    """All that results/ holds of an experiment's finished parts."""
+    """Return the records of an experiment's finished parts."""
     unfinished = EXPERIMENTS[experiment].unfinished
     return [record for record in recorded.read(RESULTS / experiment) if record.group not in unfinished]
 
@@ -84,7 +83,7 @@ def main() -> None:
     tried = json.loads(features.RECORD.read_text(encoding="utf-8"))
     write(DOCS / "from-training-to-production.md", {"features": features.table(tried)}, check)
     everything = {report.name: records(report.name) for report in REPORTS}
-    results = markdown.table(headline.table(everything)).lstrip()
+    results = render.markdown_table(headline(REPORTS, everything)).lstrip()
     for page in (DOCS.parent / "README.md", DOCS / "index.md"):
         write(page, {"results": results}, check)
     for report in REPORTS:

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from mufuru import ops
-from mufuru.experiments.report.figures.style import new, style
+from mufuru.experiments.report.figures import new, style
 
 STATE = 0.4
 COLUMNS = 5

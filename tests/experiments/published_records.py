@@ -10,7 +10,10 @@ from report_records import ENVIRONMENT, PAPER
 
 from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.record import Record
-from mufuru.experiments.reproduce import EXPERIMENTS, Grid, LMGrid, SentimentGrid
+from mufuru.experiments.reproduce import EXPERIMENTS
+from mufuru.experiments.reproduce.grid import Grid
+from mufuru.experiments.reproduce.lm import LMGrid
+from mufuru.experiments.reproduce.sentiment import SentimentGrid
 from mufuru.experiments.settings import to_json
 
 LEVELS = {"gru": 120.0, "mufuru": 117.0, "lstm": 121.0}

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from mufuru.experiments.engine import environment, evaluate, fit
 from mufuru.experiments.record import read_records, read_run, write_records
-from mufuru.experiments.report import lm
+from mufuru.experiments.reproduce import lm
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import DataConfig, LMTask, dynamic
 from mufuru.experiments.tasks.lm.dynamic import Dynamic

@@ -14,7 +14,8 @@ from published_records import lm_record
 from mufuru.experiments import reproduce
 from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.record import Record, find_runs, read_records
-from mufuru.experiments.reproduce import LMGrid, recorded
+from mufuru.experiments.reproduce import recorded
+from mufuru.experiments.reproduce.lm import LMGrid
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.logic import PRESETS, LogicConfig

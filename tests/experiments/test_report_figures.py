@@ -8,13 +8,15 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from report_records import experiment, made, part
 
-from mufuru.experiments.report import logic, runs
-from mufuru.experiments.report.experiment import pictures
-from mufuru.experiments.report.figures import accuracy, curves, sentence, style
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import figures, runs
+from mufuru.experiments.report.figures import curves, maps
 from mufuru.experiments.report.page import Picture
+from mufuru.experiments.reproduce import logic
 
 LABELS = {
     "accuracy-sweep": {"hidden size", "test accuracy", "MuFuRU", "GRU", "64"},
@@ -25,12 +27,18 @@ LABELS = {
     "open": {"MuFuRU, 8 units, default", "GRU, 64 units, uniform ±0.1", "learning rate", "batch size", "0.01", "0.79"},
     "ablation": {"all seven", "without keep", "keep and replace with max", "test accuracy", "8 units"},
 }
-PICTURES = {picture.name: picture for picture in pictures(logic.REPORT.page(runs.unique(experiment())))}
+PICTURES = {picture.name: picture for picture in logic.REPORT.page(runs.unique(experiment())).pictures}
 
 
 def texts(svg: bytes) -> set[str]:
     """Everything that is written in a picture."""
     return {(node.text or "").strip() for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("}text")}
+
+
+def accuracy(records: list[Record]) -> Figure:
+    """Draw the accuracy by hidden size anew."""
+    (picture,) = [block for block in logic.accuracy(records, "sweep") if isinstance(block, Picture)]
+    return picture.draw()
 
 
 def test_these_are_the_figures() -> None:
@@ -46,28 +54,28 @@ def test_svg_holds_its_labels_as_text(picture: Picture) -> None:
 
 def test_dollars_are_written_as_they_are() -> None:
     steps = [{"token": token, "weights": {"keep": 0.5}, "probability": 0.75} for token in ("$5", "or $6")]
-    figure = sentence.draw(steps, ["keep"], "$a$")
-    assert {"$5", "or $6", "probability of $a$"} <= texts(style.svg(figure))
+    figure = maps.sentence(steps, ["keep"], "$a$")
+    assert {"$5", "or $6", "probability of $a$"} <= texts(figures.svg(figure))
 
 
 def test_png_is_a_picture() -> None:
-    pixels = imread(io.BytesIO(style.png(PICTURES["ablation"].figure)))
+    pixels = imread(io.BytesIO(figures.png(PICTURES["ablation"].figure)))
     assert pixels.shape[0] > 200
     assert pixels.std() > 0.05
 
 
 def test_the_same_records_give_the_same_bytes() -> None:
-    one, other = accuracy.draw(part("sweep")), accuracy.draw(part("sweep"))
-    assert style.svg(one) == style.svg(other)
-    assert style.png(one) == style.png(other)
-    assert b"<dc:date>" not in style.svg(one)
+    one, other = accuracy(part("sweep")), accuracy(part("sweep"))
+    assert figures.svg(one) == figures.svg(other)
+    assert figures.png(one) == figures.png(other)
+    assert b"<dc:date>" not in figures.svg(one)
 
 
 def test_no_setting_of_the_users_counts_or_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = style.svg(accuracy.draw([made()]))
+    before = figures.svg(accuracy([made()]))
     monkeypatch.setitem(matplotlib.rcParams, "font.size", 23.0)
     monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "path")
-    assert style.svg(accuracy.draw([made()])) == before
+    assert figures.svg(accuracy([made()])) == before
     assert (matplotlib.rcParams["font.size"], matplotlib.rcParams["svg.fonttype"]) == (23.0, "path")
 
 
@@ -87,7 +95,7 @@ def test_curves_by_hand() -> None:
 
 def test_there_is_no_half_of_an_epoch() -> None:
     records = [made(seed=seed, epochs=3) for seed in range(2)]
-    looks = {"MuFuRU": style.CELLS["mufuru"]}
+    looks = {"MuFuRU": figures.CELLS["mufuru"]}
     figure = curves.draw({"": {"MuFuRU": records}}, "accuracy", looks)
     assert all(tick == int(tick) for axes in figure.axes for tick in axes.get_xticks())
 
@@ -96,4 +104,4 @@ def test_there_is_no_half_of_an_epoch() -> None:
     ("ground", "ink"), [((1, 1, 1, 1), "black"), ((0, 0, 0.4, 1), "white"), ((0, 0, 0, 1), "white")]
 )
 def test_numbers_can_be_read_on_their_colour(ground: tuple[float, ...], ink: str) -> None:
-    assert style._ink(ground) == ink
+    assert figures._ink(ground) == ink

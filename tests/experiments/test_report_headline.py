@@ -7,9 +7,10 @@ from dataclasses import replace
 from report_records import made
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import headline
-from mufuru.experiments.report.models import ACCURACY, PERPLEXITY
+from mufuru.experiments.report.experiment import headline
+from mufuru.experiments.report.measure import ACCURACY, PERPLEXITY
 from mufuru.experiments.report.statistics import summarise
+from mufuru.experiments.reproduce import REPORTS
 
 
 def model(task: str, group: str, cell: str, metric: str, value: float, seed: int) -> Record:
@@ -18,7 +19,7 @@ def model(task: str, group: str, cell: str, metric: str, value: float, seed: int
 
 
 def test_without_runs_it_has_the_papers_numbers() -> None:
-    rows = headline.table({}).rows
+    rows = headline(REPORTS, {}).rows
     assert [row[1:] for row in rows] == [
         ("no number", "no number", "–", "–"),
         ("no number", "no number", "–", "–"),
@@ -35,7 +36,7 @@ def test_each_row_has_its_own_runs() -> None:
     lm += [model("lm", "best", "mufuru", "perplexity", 90.0, 0)]
     sentiment = [model("classify", "paper", "mufuru", "accuracy", 0.875, 0)]
     sentiment += [model("classify", "best", "gru", "accuracy", 0.885, 0)]
-    rows = headline.table({"logic": logic, "lm": lm, "sentiment": sentiment}).rows
+    rows = headline(REPORTS, {"logic": logic, "lm": lm, "sentiment": sentiment}).rows
     assert rows[0][3:] == ("–", "90.00 (n/a)")
     assert rows[1][3:] == ("80.00 (n/a)", "–")
     # Student's t for two runs is 12.706, and the deviation of the mean 1

@@ -11,8 +11,9 @@ import pytest
 from report_records import experiment, made
 
 from mufuru.experiments.record import RecordError, read_records, write_records
-from mufuru.experiments.report import html, logic, markdown
-from mufuru.experiments.report.tables import Table
+from mufuru.experiments.report import render
+from mufuru.experiments.report.page import Table
+from mufuru.experiments.reproduce import logic, write_page
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -116,7 +117,7 @@ def test_nothing_is_loaded_from_elsewhere(folder: Path) -> None:
 
 
 def test_the_same_records_give_the_same_page(folder: Path, tmp_path: Path) -> None:
-    html.write(list(reversed(experiment())), tmp_path / "again.html")
+    write_page(list(reversed(experiment())), tmp_path / "again.html")
     assert (tmp_path / "again.html").read_bytes() == (folder / "report.html").read_bytes()
 
 
@@ -129,16 +130,16 @@ def test_what_records_say_is_text(group: str, tmp_path: Path) -> None:
     config = record.config | {"note": ATTACK, ATTACK: 1}
     evil = replace(record, config=config, environment={"commit": ATTACK, "command": [ATTACK]})
     other = replace(record, config=config | {"note": "good", "seed": 1})
-    html.write([evil, other], tmp_path / "page.html")
+    write_page([evil, other], tmp_path / "page.html")
     reader = read(tmp_path / "page.html")
     assert not of(reader, "script")
     assert ATTACK in reader.text
 
 
 def test_an_unknown_cell_and_a_task_name_are_text(tmp_path: Path) -> None:
-    html.write([made("", cell=ATTACK, task=ATTACK, epochs=2)], tmp_path / "page.html")
+    write_page([made("", cell=ATTACK, task=ATTACK, epochs=2)], tmp_path / "page.html")
     assert not of(read(tmp_path / "page.html"), "script")
-    html.write([made("sweep", cell=ATTACK, epochs=2)], tmp_path / "page.html")
+    write_page([made("sweep", cell=ATTACK, epochs=2)], tmp_path / "page.html")
     assert not of(read(tmp_path / "page.html"), "script")
 
 
@@ -149,11 +150,11 @@ def test_a_part_alone(group: str, tmp_path: Path) -> None:
     assert logic.REPORT.parts[group].title in reader.text
     for name in {*logic.REPORT.whole} - {group}:
         assert f"Not run: {logic.REPORT.parts[name].title.lower()}." in reader.text
-        assert logic.REPORT.parts[name].command in reader.text
+        assert logic.REPORT.command(name) in reader.text
 
 
 def test_a_single_run(tmp_path: Path) -> None:
-    html.write([made("", epochs=3)], tmp_path / "page.html")
+    write_page([made("", epochs=3)], tmp_path / "page.html")
     reader = read(tmp_path / "page.html")
     assert "mufuru: 1 finished run" in reader.text
     # learning curves, the use of operations while it learned, and the operations by token
@@ -163,7 +164,7 @@ def test_a_single_run(tmp_path: Path) -> None:
 
 def test_runs_of_several_tasks(tmp_path: Path) -> None:
     records = [made("", task="lm", seed=seed, epochs=2) for seed in (0, 1)] + [made("", "gru"), made("sweep", "lstm")]
-    html.write(records, tmp_path / "page.html")
+    write_page(records, tmp_path / "page.html")
     reader = read(tmp_path / "page.html")
     assert "119.7" in reader.text
     assert "lm: results" in reader.text
@@ -174,12 +175,12 @@ def test_a_sweep_of_two_settings_is_not_taken_for_one(tmp_path: Path) -> None:
     mixed = [made("sweep", rate=rate) for rate in (1e-3, 1e-2)]
     with pytest.raises(RecordError, match="two runs with seed 0"):
         logic.REPORT.build(mixed, tmp_path)
-    html.write(mixed, tmp_path / "page.html")
+    write_page(mixed, tmp_path / "page.html")
     assert "mufuru: 2 finished runs" in read(tmp_path / "page.html").text
 
 
 def test_many_settings_are_not_all_drawn(tmp_path: Path) -> None:
-    html.write([made("", size=size, epochs=2) for size in range(1, 12)], tmp_path / "page.html")
+    write_page([made("", size=size, epochs=2) for size in range(1, 12)], tmp_path / "page.html")
     assert "The first 8 of 11 settings." in read(tmp_path / "page.html").text
 
 
@@ -190,14 +191,14 @@ def test_records_from_a_file_give_the_same_words(tmp_path: Path) -> None:
 
 def test_markdown_takes_text_for_text() -> None:
     content = Table("a *b*", ("x", "y"), (("1|2", "<i>_"),))
-    assert markdown.table(content) == "a \\*b\\*\n\n| x | y |\n|---|---:|\n| 1\\|2 | \\<i>\\_ |\n"
-    assert markdown.render(["run `a_b` not c_d"], "f") == "run `a_b` not c\\_d\n"
+    assert render.markdown_table(content) == "a \\*b\\*\n\n| x | y |\n|---|---:|\n| 1\\|2 | \\<i>\\_ |\n"
+    assert render.markdown(["run `a_b` not c_d"], "f") == "run `a_b` not c\\_d\n"
 
 
 def test_documentation_without_runs_says_what_to_do() -> None:
     parts = logic.REPORT.document([])
     for name in logic.REPORT.whole:
-        assert f"`{logic.REPORT.parts[name].command}`" in parts[name]
+        assert f"`{logic.REPORT.command(name)}`" in parts[name]
     assert "short" not in " ".join(logic.REPORT.document([made("short")]).values())
 
 

@@ -16,10 +16,12 @@ from test_report_figures import texts
 from test_report_html import ATTACK, of, read
 
 from mufuru.experiments.record import Record, read_records, write_records
-from mufuru.experiments.report import html, lm, runs, sentiment
-from mufuru.experiments.report.experiment import Report, pictures
+from mufuru.experiments.report import runs
+from mufuru.experiments.report.experiment import Report
 from mufuru.experiments.report.page import Picture
-from mufuru.experiments.reproduce import EXPERIMENTS, LMGrid, save
+from mufuru.experiments.reproduce import EXPERIMENTS, lm, sentiment, write_page
+from mufuru.experiments.reproduce.lm import LMGrid
+from mufuru.experiments.reproduce.recorded import save
 from mufuru.experiments.tasks import classify, trees
 from mufuru.experiments.tasks import lm as lm_task
 
@@ -51,7 +53,7 @@ LABELS = {
 PICTURES = {
     picture.name: picture
     for report, records in EVERY.values()
-    for picture in pictures(report.page(runs.unique(records)))
+    for picture in report.page(runs.unique(records)).pictures
 }
 
 
@@ -69,11 +71,11 @@ def test_figures_hold_their_labels(picture: Picture) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_the_page_is_whole(name: str, tmp_path: Path) -> None:
     report, records = EVERY[name]
-    html.write(list(reversed(records)), tmp_path / "page.html")
+    write_page(list(reversed(records)), tmp_path / "page.html")
     page = read(tmp_path / "page.html")
     for part in report.whole:
         assert report.parts[part].title in page.text
-        assert report.parts[part].command in page.text
+        assert report.command(part) in page.text
     assert "Not run" not in page.text
     shown = [picture for picture in PICTURES if picture.startswith(name)]
     assert len(of(page, "svg")) == len(shown)
@@ -129,7 +131,7 @@ def test_documentation_without_runs_says_what_to_do() -> None:
     for report, _ in EVERY.values():
         parts = report.document([])
         for name in report.whole:
-            assert f"`{report.parts[name].command}`" in parts[name]
+            assert f"`{report.command(name)}`" in parts[name]
 
 
 def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,7 @@ def test_what_records_say_is_text(tmp_path: Path) -> None:
     job = LMGrid().jobs(Path())[0]
     record = lm_record(job)
     evil = replace(record, config=record.config | {"note": ATTACK}, environment={"commit": ATTACK, "command": [ATTACK]})
-    html.write([evil], tmp_path / "page.html")
+    write_page([evil], tmp_path / "page.html")
     page = read(tmp_path / "page.html")
     assert not of(page, "script")
     assert ATTACK in page.text
@@ -195,14 +197,14 @@ def test_single_runs_have_their_metric_and_what_their_task_knows(tmp_path: Path)
     """As `mufuru report` meets them: in no group."""
     records = [record for record in language_models() if record.group == "paper"]
     model = replace(next(record for record in records if record.config["cell"]["cell"] == "mufuru"), group="")
-    html.write([model], tmp_path / "page.html")
+    write_page([model], tmp_path / "page.html")
     page = read(tmp_path / "page.html")
     assert "test perplexity" in page.text
     assert "117.00" in page.text
     assert "over units and the validation data" in page.text
     assert "119.7" in page.text
     classifier = replace(next(r for r in classifiers() if r.result["inspection"].get("sentences")), group="")
-    html.write([classifier], tmp_path / "page.html")
+    write_page([classifier], tmp_path / "page.html")
     page = read(tmp_path / "page.html")
     assert "“not a bad film .”" in page.text
     assert "CNN-MC" in page.text
@@ -211,7 +213,7 @@ def test_single_runs_have_their_metric_and_what_their_task_knows(tmp_path: Path)
 def test_the_papers_numbers_are_not_shown_beside_other_data(tmp_path: Path) -> None:
     model = language_models()[0]
     data = model.config["data"] | {"text": ["book.txt"]}
-    html.write([replace(model, group="", config=model.config | {"data": data})], tmp_path / "page.html")
+    write_page([replace(model, group="", config=model.config | {"data": data})], tmp_path / "page.html")
     assert "119.7" not in read(tmp_path / "page.html").text
 
 
@@ -223,7 +225,7 @@ def test_a_part_of_two_settings_is_not_taken_for_one(tmp_path: Path) -> None:
     own = {**record.config, "data": {**record.config["data"], "text": ["book.txt"]}}
     assert not lm.REPORT.is_one_experiment([replace(record, config=own)])
     assert not lm.REPORT.is_one_experiment([])
-    html.write([record, other], tmp_path / "page.html")
+    write_page([record, other], tmp_path / "page.html")
     assert "mufuru: 2 finished runs" in read(tmp_path / "page.html").text
 
 

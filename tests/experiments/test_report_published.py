@@ -11,13 +11,13 @@ from published_records import classifiers, language_models, moved, without
 from report_records import PAPER, made
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import lm, models, operation_use, paper, results, runs, sentiment, verdicts, walked
+from mufuru.experiments.report import claims, inspection, results, runs
 from mufuru.experiments.report.experiment import Report
 from mufuru.experiments.report.figures import curves
-from mufuru.experiments.report.models import ACCURACY, PERPLEXITY
-from mufuru.experiments.report.page import Folded, Picture
+from mufuru.experiments.report.measure import ACCURACY, PERPLEXITY
+from mufuru.experiments.report.page import MISSING, Folded, Picture, Table
 from mufuru.experiments.report.statistics import summarise
-from mufuru.experiments.report.tables import MISSING, Table
+from mufuru.experiments.reproduce import lm, sentiment
 
 # Student's t of the printed table for three runs and for five
 T2, T4 = 4.302653, 2.776445
@@ -152,13 +152,13 @@ def test_claims_on_sentiment() -> None:
     assert list(judged(sentiment.REPORT, without(classifiers(), "trees")).values())[-1] == "not measured"
 
 
-def pair(one: list[float], other: list[float]) -> dict[str, list[Record]]:
-    """Two lines of language models with these test perplexities."""
+def pair(one: list[float], other: list[float], key: str = "perplexity") -> dict[str, list[Record]]:
+    """Two lines of runs with these results on the test data."""
     first = next(record for record in language_models() if record.config["cell"]["cell"] == "gru")
 
     def line(values: list[float]) -> list[Record]:
         return [
-            replace(first, config=first.config | {"seed": seed}, result=first.result | {"test": {"perplexity": value}})
+            replace(first, config=first.config | {"seed": seed}, result=first.result | {"test": {key: value}})
             for seed, value in enumerate(values)
         ]
 
@@ -181,11 +181,11 @@ def pair(one: list[float], other: list[float]) -> dict[str, list[Record]]:
 )
 def test_rules_between_two_models(one: list[float], other: list[float], ahead: str, as_good: str) -> None:
     """For perplexity less is better, and the same numbers the other way round for accuracy."""
-    assert verdicts.ahead("A", "B", PERPLEXITY).judge(pair(one, other))[1] == ahead
-    assert verdicts.as_good("A", "B", PERPLEXITY).judge(pair(one, other))[1] == as_good
-    turned = pair([-value for value in one], [-value for value in other])
-    assert verdicts.ahead("A", "B", ACCURACY).judge(turned)[1] == ahead
-    assert verdicts.as_good("A", "B", ACCURACY).judge(turned)[1] == as_good
+    assert claims.ahead("A", "B", PERPLEXITY).judge(pair(one, other))[1] == ahead
+    assert claims.as_good("A", "B", PERPLEXITY).judge(pair(one, other))[1] == as_good
+    turned = pair([-value for value in one], [-value for value in other], "accuracy")
+    assert claims.ahead("A", "B", ACCURACY).judge(turned)[1] == ahead
+    assert claims.as_good("A", "B", ACCURACY).judge(turned)[1] == as_good
 
 
 def test_the_runs_of_all_parts_are_one_experiment() -> None:
@@ -193,11 +193,9 @@ def test_the_runs_of_all_parts_are_one_experiment() -> None:
     assert sentiment.REPORT.is_one_experiment(classifiers())
 
 
-def test_every_claim_has_a_rule() -> None:
-    assert list(lm.RULES) == [claim.name for claim in paper.LM_CLAIMS]
-    assert list(sentiment.RULES) == [claim.name for claim in paper.SENTIMENT_CLAIMS]
-    for rules in (lm.RULES, sentiment.RULES):
-        assert {rule.judge({})[1] for rule in rules.values()} == {"not measured"}
+def test_without_runs_no_claim_is_judged() -> None:
+    for every in (lm.CLAIMS, sentiment.CLAIMS):
+        assert set(claims.verdicts(every, {}).values()) == {"not measured"}
 
 
 def test_sentiment_in_the_papers_setting() -> None:
@@ -270,7 +268,7 @@ def test_operations_by_kind() -> None:
     spread = shown(sentiment.REPORT, classifiers(), "operations")[1]
     # 0.01 to 0.05 over the seeds
     assert spread.rows[0] == ("negation", *["0.03"] * 7)
-    none = operation_use.blocks("x", {"GRU": [r for r in classifiers() if r.config["cell"]["cell"] == "gru"]}, "")
+    none = inspection.use("x", {"GRU": [r for r in classifiers() if r.config["cell"]["cell"] == "gru"]}, "")
     assert none == ["None of these runs recorded which operations its units use."]
 
 
@@ -279,7 +277,7 @@ def test_operations_come_in_the_order_of_the_settings() -> None:
     record = next(r for r in classifiers() if r.config["cell"]["cell"] == "mufuru")
     used = [line | {"operations": dict.fromkeys(sorted([*PAPER, "own"]), 0.1)} for line in record.curve]
     assert curves.operations_of([replace(record, curve=used)]) == [*PAPER, "own"]
-    (picture,) = operation_use.over_training("use", {"A": [replace(record, curve=used)]})
+    (picture,) = inspection.over_training("use", {"A": [replace(record, curve=used)]})
     assert isinstance(picture, Picture)
     assert "keep, replace, max" in picture.alt
 
@@ -287,13 +285,13 @@ def test_operations_come_in_the_order_of_the_settings() -> None:
 def test_panels_with_other_rows_get_figures_of_their_own() -> None:
     mufuru = [record for record in classifiers() if record.config["cell"]["cell"] == "mufuru"][:1]
     words = [record for record in language_models() if record.config["cell"]["cell"] == "mufuru"][:1]
-    found = [b.name for b in operation_use.blocks("x", {"A": mufuru, "B": words}, "") if isinstance(b, Picture)]
+    found = [b.name for b in inspection.use("x", {"A": mufuru, "B": words}, "") if isinstance(b, Picture)]
     assert found == ["x", "x-2"]
 
 
 def test_sentences_are_those_of_the_run_with_the_best_validation() -> None:
     mufuru = [r for r in classifiers() if r.group == "paper" and r.config["cell"]["cell"] == "mufuru"]
-    blocks = walked.blocks("s", mufuru)
+    blocks = inspection.sentences("s", mufuru)
     assert str(blocks[0]).startswith("MuFuRU with seed 0,")
     pictures = [block for block in blocks if isinstance(block, Picture)]
     assert [picture.caption for picture in pictures] == [
@@ -303,7 +301,7 @@ def test_sentences_are_those_of_the_run_with_the_best_validation() -> None:
     table = shown(sentiment.REPORT, classifiers(), "sentences")[0]
     assert table.head[-1] == "positive"
     assert table.rows[0] == ("not", "0.40", *["0.10"] * 6, "0.10")
-    assert walked.blocks("s", [made("", "gru")]) == ["None of these runs recorded sentences."]
+    assert inspection.sentences("s", [made("", "gru")]) == ["None of these runs recorded sentences."]
 
 
 def test_how_numbers_are_written() -> None:
@@ -315,7 +313,7 @@ def test_how_numbers_are_written() -> None:
 
 
 def test_models_have_names() -> None:
-    found = models.by_model([*language_models(), *classifiers()])
+    found = runs.by_model([*language_models(), *classifiers()])
     controllers = ["MuFuRU (controller 50)", "MuFuRU (controller 50 with relu)"]
     assert list(found) == ["MuFuRU", "TreeMuFuRU", *controllers, "GRU", "LSTM", "Tree-LSTM"]
 

@@ -16,7 +16,7 @@ from commands import command, finish, start, wait_until
 from mufuru.experiments import reproduce
 from mufuru.experiments.engine.sweep import Outcome
 from mufuru.experiments.record import RunFolder, find_runs, read_lines, read_records
-from mufuru.experiments.reproduce import LogicGrid
+from mufuru.experiments.reproduce.logic import LogicGrid
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.logic import PRESETS, LogicConfig

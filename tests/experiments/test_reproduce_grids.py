@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from mufuru.experiments import tasks
+from mufuru.experiments import reproduce, tasks
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine.sweep import Job
-from mufuru.experiments.reproduce import Grid, LMGrid, SentimentGrid, beforehand, curves
+from mufuru.experiments.reproduce import recorded
+from mufuru.experiments.reproduce.grid import Grid
+from mufuru.experiments.reproduce.lm import LMGrid
+from mufuru.experiments.reproduce.sentiment import SentimentGrid
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
 from mufuru.experiments.tasks.lm import batches
@@ -242,26 +245,26 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 def test_how_long_it_takes() -> None:
     jobs = [Job(str(number), "lm", None, Path(str(number)), cost=3600.0 * 4) for number in range(3)]
-    assert beforehand.sentence(5, jobs, 2) == (
+    assert reproduce.sentence(5, jobs, 2) == (
         "3 of 5 runs to make: up to about 6 hours on 2 cores. Ctrl-C saves them, and the same command goes on."
     )
-    assert "up to about 4 hours on 3 cores" in beforehand.sentence(3, jobs, 3)
-    assert "1 of 3 runs to make: up to about 4 hours on 1 core." in beforehand.sentence(3, jobs[:1], 1)
-    assert beforehand.duration(5) == "1 minute"
-    assert beforehand.duration(600) == "10 minutes"
+    assert "up to about 4 hours on 3 cores" in reproduce.sentence(3, jobs, 3)
+    assert "1 of 3 runs to make: up to about 4 hours on 1 core." in reproduce.sentence(3, jobs[:1], 1)
+    assert reproduce.duration(5) == "1 minute"
+    assert reproduce.duration(600) == "10 minutes"
 
 
 def test_curves_become_small_and_keep_their_end() -> None:
     curve = [{"update": n, "valid": {"perplexity": n + 1 / 3}} for n in range(1, 80)]
-    assert curves.thinned(curve, 0) == curves.thinned([], 5) == []
-    assert [line["update"] for line in curves.thinned(curve[:5], 5)] == [1, 2, 3, 4, 5]
-    thin = curves.thinned(curve, 40)
+    assert recorded.thinned(curve, 0) == recorded.thinned([], 5) == []
+    assert [line["update"] for line in recorded.thinned(curve[:5], 5)] == [1, 2, 3, 4, 5]
+    thin = recorded.thinned(curve, 40)
     assert len(thin) <= 40
     assert [line["update"] for line in thin[:2]] == [1, 3]
     assert thin[-1] == {"update": 79, "valid": {"perplexity": 79.333}}
     for length in range(1, 30):
         for most in (1, 3, 7):
-            made = curves.thinned(curve[:length], most)
+            made = recorded.thinned(curve[:length], most)
             assert len(made) <= most
             assert made[-1]["update"] == length
 

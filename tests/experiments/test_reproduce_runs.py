@@ -14,10 +14,10 @@ from lm_texts import config as language_model
 from published_records import classifiers, language_models
 
 from mufuru.experiments import reproduce, tasks
-from mufuru.experiments.cli.reproduce import MAIN, show
+from mufuru.experiments.cli.reproduce import show
 from mufuru.experiments.engine.sweep import Job, Outcome
 from mufuru.experiments.record import Record, find_runs, read_records
-from mufuru.experiments.reproduce import Reproduction, beforehand
+from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction
 from mufuru.experiments.tasks.classify import DataConfig as Sequences
 from mufuru.experiments.tasks.lm import DataConfig as Text
 
@@ -78,7 +78,7 @@ def test_data_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     one = language_model("gru")
     other = replace(one, data=Text(text=("a.txt",)))
     configs = [one, replace(one, seed=1), other]
-    beforehand.check_data([Job(str(n), "lm", c, tmp_path / str(n)) for n, c in enumerate(configs)])
+    reproduce.check_data([Job(str(n), "lm", c, tmp_path / str(n)) for n, c in enumerate(configs)])
     assert seen == [one, other]
 
 
@@ -86,7 +86,7 @@ def test_finished_runs_need_no_data(tmp_path: Path) -> None:
     """The report of what there is can be made where the data is not."""
     (tmp_path / "result.json").write_text("{}")
     missing = language_model(data=Text(text=("nowhere.txt",)))
-    beforehand.check_data([Job("one", "lm", missing, tmp_path)])
+    reproduce.check_data([Job("one", "lm", missing, tmp_path)])
 
 
 @pytest.mark.parametrize(("name", "records"), [("lm", language_models()), ("sentiment", classifiers())])
@@ -94,7 +94,8 @@ def test_all_main_results_are_shown(name: str, records: list[Record], capsys: py
     """Of every part, also of those where one model has several settings."""
     show(name, Reproduction(Outcome(), records, [Path("report.html")]))
     said = capsys.readouterr().out
-    assert all(title in said for title in MAIN[name].values() if "Once through" not in title)
+    titles = [part.heading for part in EXPERIMENTS[name].report.parts.values()]
+    assert all(title in said for title in titles if "Once through" not in title)
     wanted = {
         "lm": ["MuFuRU, keep bias 0.0", "MuFuRU, keep bias 3.0", "GRU, keep bias 1.0"],
         "sentiment": ["TreeMuFuRU, hidden size 100"],
@@ -110,7 +111,7 @@ def test_what_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
         return Outcome()
 
     monkeypatch.setattr(reproduce, "sweep", note)
-    monkeypatch.setattr(reproduce.beforehand, "check_data", lambda jobs: None)
+    monkeypatch.setattr(reproduce, "check_data", lambda jobs: None)
     (tmp_path / "runs").mkdir()
     place = ("--output", tmp_path / "runs")
     said = command(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import lm, logic, sentiment
 from mufuru.experiments.reproduce import EXPERIMENTS, recorded
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -50,7 +49,6 @@ def test_every_record_comes_from_a_commit(name: str) -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_part_is_published_when_it_is_whole(name: str) -> None:
     """The report, from which the pages are made, does not know a part that is marked as unfinished."""
-    report = {report.name: report for report in (lm.REPORT, logic.REPORT, sentiment.REPORT)}[name]
     parts = {recorded.place(job)[0] for job in EXPERIMENTS[name].every_run}
     assert EXPERIMENTS[name].unfinished <= parts
-    assert parts - EXPERIMENTS[name].unfinished == {*report.whole}
+    assert parts - EXPERIMENTS[name].unfinished == {*EXPERIMENTS[name].report.whole}

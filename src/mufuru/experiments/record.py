@@ -2,13 +2,13 @@
 
 config.json              the task's name and every setting, the seed among them
 environment.json         versions, commit, kernel, threads, the command
-metrics.jsonl            one line per look at the data; the same for the same config, killed and resumed or not
+metrics.jsonl            one line per evaluation; the same for the same config, killed and resumed or not
 best.safetensors         the weights with the best validation metric
-best-before.safetensors  those that the last checkpoint knows as the best, until the next one
-last.safetensors         everything needed to go on
+best-before.safetensors  the best weights of the last checkpoint, until the next one
+last.safetensors         everything needed to resume
 previous.safetensors     the same, one checkpoint earlier
 result.json              the metrics of the finished run; its presence says that the run is finished
-dynamic.json             dynamic evaluation of a language model, where it was asked for and kept
+dynamic.json             dynamic evaluation of a language model, if kept
 """
 
 from __future__ import annotations
@@ -27,51 +27,21 @@ class RecordError(ValueError):
     """A run folder or a file of records that cannot be read; the message says what to do."""
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """Where the files of one run are."""
+    """Paths of the files of one run."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def environment(self) -> Path:
-        return self.path / "environment.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def best(self) -> Path:
-        return self.path / "best.safetensors"
-
-    @property
-    def best_before(self) -> Path:
-        return self.path / "best-before.safetensors"
-
-    @property
-    def last(self) -> Path:
-        return self.path / "last.safetensors"
-
-    @property
-    def previous(self) -> Path:
-        return self.path / "previous.safetensors"
-
-    @property
-    def weights(self) -> tuple[Path, ...]:
-        return self.best, self.best_before, self.last, self.previous
-
-    @property
-    def result(self) -> Path:
-        return self.path / "result.json"
-
-    @property
-    def dynamic(self) -> Path:
-        return self.path / "dynamic.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.jsonl"
+        self.best = path / "best.safetensors"
+        self.best_before = path / "best-before.safetensors"
+        self.last = path / "last.safetensors"
+        self.previous = path / "previous.safetensors"
+        self.weights = (self.best, self.best_before, self.last, self.previous)
+        self.result = path / "result.json"
+        self.dynamic = path / "dynamic.json"
 
     @property
     def finished(self) -> bool:
@@ -89,7 +59,7 @@ class Record:
     result: dict[str, Any]
     """`{"updates", "epochs", "parameters", "best_update", "seconds", "valid": {metric: value}, "test": {...},
     "train": {...}, "inspection": {...}}`; metrics are those of the selected weights, beside "smoothed", the validation
-    metric that selected them where that is a mean of several looks."""
+    metric that selected them where that is a mean of several evaluations."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     """The lines of metrics.jsonl; empty where only results are kept."""
     group: str = ""
@@ -103,12 +73,12 @@ OPTIONAL = ("curve", "dynamic")
 
 
 def config_document(task: str, config: Any) -> dict[str, Any]:
-    """What config.json holds."""
+    """Return the content of config.json."""
     return {"task": task, "config": to_json(config)}
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file of a run, or an error that names it."""
+    """Read a JSON file of a run; an error names it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -120,15 +90,15 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object."""
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise RecordError(f"{path} is damaged: expected an object, got {type(found).__name__}")
-    return found
+    """Read a JSON file that holds an object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise RecordError(f"{path} is damaged: expected an object, got {type(content).__name__}")
+    return content
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The config.json of a run: its task and settings."""
+    """Read the config.json of a run: its task and settings."""
     document = read_object(path)
     if not isinstance(document.get("task"), str) or not isinstance(document.get("config"), dict):
         raise RecordError(f"{path} is not that of a run: expected a task and its settings. An exported model is no "
@@ -137,7 +107,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """The complete lines of a JSON-lines file; a last line without its end was cut off by a crash and is left out."""
+    """Read the complete lines of a JSON-lines file; a last line without its end, cut off by a crash, is left out."""
     if not path.exists():
         return []
     try:
@@ -147,7 +117,7 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def read_run(path: Path, curve: bool = True) -> Record:
-    """The record of a finished run."""
+    """Read the record of a finished run."""
     folder = RunFolder(path)
     if not path.is_dir():
         raise RecordError(f"{path} is not a folder: expected the folder of a run, as `mufuru train` makes it")
@@ -161,18 +131,18 @@ def read_run(path: Path, curve: bool = True) -> Record:
 
 
 def find_runs(root: Path) -> list[Path]:
-    """All finished runs in a folder and the folders inside it."""
+    """Return all finished runs in a folder and the folders inside it."""
     return sorted(path.parent for path in root.rglob("result.json"))
 
 
 def _group(run: Path) -> str:
-    """Experiments keep their runs in folders like sweep/mufuru-8/seed-3: the first one is the group."""
+    """Return the group of a run: experiments keep their runs in folders like sweep/mufuru-8/seed-3."""
     return run.parts[0] if len(run.parts) > 2 else ""
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Records as JSON lines: first what all have in common, then a line per run, in an order that does not depend on
-    when they ran."""
+    """Write records as JSON lines: first the entries that all share, then a line per run, in an order that does not
+    depend on when they ran."""
     rows = [{key: value for key, value in vars(record).items() if value or key not in OPTIONAL} for record in records]
     common = _common(rows)
     lines = sorted(json.dumps(_without(common, row), sort_keys=True) for row in rows)
@@ -181,7 +151,7 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def _common(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The entries that are the same in all, those of dicts inside dicts too."""
+    """Return the entries that are the same in all, those of dicts inside dicts too."""
     shared: dict[str, Any] = {}
     for key, value in (rows[0] if rows else {}).items():
         if all(key in row and row[key] == value for row in rows):
@@ -204,7 +174,7 @@ def _with(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Records that `write_records` wrote, or those of all finished runs in a folder."""
+    """Read the records that `write_records` wrote, or those of all finished runs in a folder."""
     if path.is_dir():
         return [replace(read_run(run), group=_group(run.relative_to(path))) for run in find_runs(path)]
     if not path.exists():

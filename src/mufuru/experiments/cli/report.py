@@ -10,7 +10,7 @@ import tyro
 
 from mufuru.experiments.cli.usage import UsageError, parse
 from mufuru.experiments.record import Record, RecordError, RunFolder, read_records, read_run
-from mufuru_command import ending_at_once
+from mufuru.experiments.reproduce import write_page
 
 EXAMPLES = """\
   mufuru report runs/first
@@ -35,18 +35,14 @@ def run(arguments: list[str]) -> int:
     if chosen.output.is_dir():
         raise UsageError(f"-o {chosen.output} is a folder: name a file, such as {chosen.output / 'report.html'}")
     records = [record for path in chosen.runs for record in read(path)]
-    with ending_at_once():
-        # matplotlib is slow to import: not before the records are known to be good
-        from mufuru.experiments.report import html
-
-    html.write(records, chosen.output)
+    write_page(records, chosen.output)
     runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
     print(f"Wrote {runs} to {chosen.output}")
     return 0
 
 
 def read(path: Path) -> list[Record]:
-    """The records in one place; none at all is a mistake."""
+    """Return the records in one place; none at all is a mistake."""
     if RunFolder(path).config.exists():
         return [read_run(path)]
     records = read_records(path)

@@ -8,46 +8,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
+from rich.table import Table
 
-from mufuru.experiments.cli.show import show_accuracy, show_models
 from mufuru.experiments.cli.usage import UsageError, nearest, parse
 from mufuru.experiments.engine.sweep import Outcome
+from mufuru.experiments.record import Record
 from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction, reproduce
+from mufuru.experiments.reproduce.grid import Experiment
 
 EXAMPLES = """\
   mufuru reproduce {name} --short
   mufuru reproduce {name} --jobs 8
   mufuru reproduce {name} --part {part}
 """
-PARTS = {
-    "logic": "figures --cells mufuru gru --sizes 8 64 --seeds 5",
-    "lm": "paper --cells mufuru gru --record results/lm",
-    "sentiment": "dimensions --dimensions 50 300",
-}
-"""A part of each experiment, for the examples."""
-MAIN = {
-    "logic": {
-        "short": "Trained on short formulae, tested on longer ones",
-        "sweep": "The paper's setting",
-        "solved": "One setting for every size",
-    },
-    "lm": {
-        "short": "Once through the text",
-        "paper": "The paper's setting",
-        "lean": "With a recurrent controller",
-        "keep": "Another start of keep",
-        "batch20": "With batches of 20",
-        "best": "Well regularised",
-    },
-    "sentiment": {
-        "short": "Once through the sentences",
-        "paper": "The paper's setting",
-        "dimensions": "Other word vectors",
-        "best": "Well regularised",
-        "trees": "Along the parse trees",
-    },
-}
-"""The groups that are shown at the end, and their titles; the others are for the report."""
 DESCRIPTION = """\
 Train all runs of an experiment on all cores, then write tables, figures and a report.
 What is finished is skipped: after Ctrl-C or worse the same command goes on."""
@@ -55,7 +29,7 @@ What is finished is skipped: after Ctrl-C or worse the same command goes on."""
 
 @dataclass(frozen=True)
 class Options:
-    """Where and how."""
+    """Options of every experiment."""
 
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
     """Folder of the runs and the report; None for a folder in runs/ named after the experiment."""
@@ -97,7 +71,7 @@ def run(arguments: list[str]) -> int:
 
 
 def overview() -> str:
-    """The help of `mufuru reproduce` itself."""
+    """Return the help of `mufuru reproduce` itself."""
     first = next(iter(EXPERIMENTS))
     return (
         f"usage: mufuru reproduce EXPERIMENT [OPTIONS]\n\n{DESCRIPTION}\n\n"
@@ -107,41 +81,46 @@ def overview() -> str:
 
 
 def examples(name: str) -> str:
-    return EXAMPLES.format(name=name, part=PARTS[name])
+    return EXAMPLES.format(name=name, part=EXPERIMENTS[name].example)
 
 
 def parse_experiment(name: str, arguments: list[str]) -> tuple[Options, Any]:
-    """Options, and the grid of runs."""
+    """Return the options, and the grid of runs."""
     grid = EXPERIMENTS[name].grid
     flat = tyro.conf.arg(name="")
     fields = [("options", Annotated[Options, flat]), ("grid", Annotated[grid, flat])]
     command = make_dataclass("Reproduce", fields, frozen=True)
-    parsed: Any = parse(
-        command,
-        arguments,
-        prog=f"mufuru reproduce {name}",
-        description=DESCRIPTION,
-        examples=examples(name),
-    )
+    prog = f"mufuru reproduce {name}"
+    parsed: Any = parse(command, arguments, prog=prog, description=DESCRIPTION, examples=examples(name))
     if parsed.options.jobs is not None and parsed.options.jobs < 1:
         raise UsageError(f"--jobs should be at least 1, got {parsed.options.jobs}. See mufuru reproduce {name} --help")
     return parsed.options, parsed.grid
 
 
 def show(name: str, made: Reproduction) -> None:
-    """The main results, and where the rest is."""
-    table = show_accuracy if name == "logic" else show_models
-    for group, title in MAIN[name].items():
-        if records := [record for record in made.records if record.group == group]:
-            table(title, records)
+    """Print the main results, and where the rest is."""
+    for part, section in EXPERIMENTS[name].report.parts.items():
+        if section.heading and (records := [record for record in made.records if record.group == part]):
+            show_results(section.heading, EXPERIMENTS[name], records)
     if made.missing and not made.outcome.failed:
         print(f"Not finished: {made.missing} of the runs.")
     if made.files:
         print("Written:", *made.files, sep="\n  ")
 
 
+def show_results(title: str, experiment: Experiment, records: list[Record]) -> None:
+    """Print the test results of each model over the seeds."""
+    measure = experiment.report.measure
+    head = [*experiment.columns, "runs", f"test {measure.name} (95 % interval)"]
+    table = Table(*head, title=title, title_justify="left", box=None)
+    for name, some in experiment.lines(records).items():
+        if summary := measure.summary(some):
+            table.add_row(*name, str(summary.n), measure.interval(summary))
+    Console(highlight=False).print(table)
+
+
 def report_failures(outcome: Outcome) -> int:
-    """Every run that failed, and the exit code."""
+    """Print every run that failed; return the exit code."""
     for name, reason in outcome.failed.items():
         print(f"mufuru: {name} failed: {reason}", file=sys.stderr)
     if outcome.failed:

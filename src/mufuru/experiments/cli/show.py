@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
-
-from mufuru.experiments.record import Record
-from mufuru.experiments.report import models, runs, tables
 
 HUGE = 1e7
 
@@ -16,38 +13,12 @@ HUGE = 1e7
 def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
     """A table with a row per data set and a column per metric."""
     names = list(dict.fromkeys(name for metrics in splits.values() for name in metrics))
-    rows = ([split, *(number(metrics.get(name)) for name in names)] for split, metrics in splits.items())
-    _show("", ["", *names], rows)
+    table = Table("", *names, title_justify="left", box=None)
+    for split, metrics in splits.items():
+        table.add_row(split, *(number(metrics.get(name)) for name in names))
+    Console(highlight=False).print(table)
 
 
 def number(value: float | None) -> str:
     """A metric; one that is beyond all measure is not told digit by digit."""
     return "" if value is None else f"{value:.4f}" if value < HUGE else f"{value:.4g}"
-
-
-def show_accuracy(title: str, records: Sequence[Record]) -> None:
-    """The test accuracy of each cell and size over the seeds."""
-    _show(title, ["cell", "units", "runs", "test accuracy (95 % interval)"], _accuracies(records))
-
-
-def _accuracies(records: Sequence[Record]) -> Iterator[list[str]]:
-    for cell in runs.cells(records):
-        for size in runs.values(runs.where(records, cell__cell=cell), "cell.hidden_size"):
-            found = runs.summary(runs.where(records, cell__cell=cell, cell__hidden_size=size))
-            if found:
-                yield [runs.name(cell), str(size), str(found.n), tables.accuracy(found)]
-
-
-def show_models(title: str, records: Sequence[Record]) -> None:
-    """What each model reaches on the test data over the seeds."""
-    measure = models.measure_of(records)
-    head = ["model", "runs", f"test {measure.name} (95 % interval)"]
-    summaries = ((name, models.summary(found)) for name, found in models.by_settings(records).items())
-    _show(title, head, ([name, str(found.n), measure.interval(found)] for name, found in summaries if found))
-
-
-def _show(title: str, head: Sequence[str], rows: Iterator[list[str]]) -> None:
-    table = Table(*head, title=title or None, title_justify="left", box=None)
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table)

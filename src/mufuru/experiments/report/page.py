@@ -1,4 +1,4 @@
-"""What a page consists of, as plain data. `html.py` makes a file of it."""
+"""The content of a page as plain data. `render.py` writes it as HTML or Markdown."""
 
 from __future__ import annotations
 
@@ -6,44 +6,63 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from mufuru.disk import write_atomically
-from mufuru.experiments.report.figures import style
-from mufuru.experiments.report.tables import Table
+from mufuru.experiments.report import figures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MISSING = "–"
+
+
+def count(number: int, thing: str) -> str:
+    """Write a number of things, of which one has no s."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Plain text in rows."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    wordy: bool = False
+    """Whether cells hold sentences and not numbers."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its words: what is to be seen (`caption`), and what it shows to those who cannot see (`alt`)."""
+    """A figure with its caption and its alternative text (`alt`) for those who cannot see it."""
 
     name: str
-    """Of its files."""
+    """Name of its files, without their endings."""
     draw: Callable[[], Figure]
     alt: str
     caption: str
 
     @cached_property
     def figure(self) -> Figure:
-        """Drawn when it is first asked for: a page of Markdown needs its words only."""
+        """The figure, drawn when it is first needed: a page of Markdown needs its words only."""
         return self.draw()
 
     @cached_property
     def svg(self) -> bytes:
-        return style.svg(self.figure)
+        return figures.svg(self.figure)
 
     def write(self, folder: Path) -> list[Path]:
-        """The figure as SVG and PNG; the paths."""
+        """Write the figure as SVG and PNG; return the paths."""
         paths = [folder / f"{self.name}.svg", folder / f"{self.name}.png"]
         write_atomically(paths[0], self.svg)
-        write_atomically(paths[1], style.png(self.figure))
+        write_atomically(paths[1], figures.png(self.figure))
         return paths
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to type."""
+    """Lines to type."""
 
     text: str
 
@@ -71,3 +90,7 @@ class Page:
     title: str
     lead: str
     sections: tuple[Section, ...]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]

@@ -1,44 +1,44 @@
-"""Where numbers come from: settings, seeds, versions, commits and commands of the runs behind them."""
+"""The origin of numbers: settings, seeds, versions, commits and commands of the runs behind them."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mufuru.experiments.report import runs
+from mufuru.experiments.report.page import MISSING, Table
 from mufuru.experiments.report.runs import Runs
-from mufuru.experiments.report.tables import MISSING, Table
 
 MANY = 4
 """More lists than these are counted and not written out."""
 
 
-def settings(groups: dict[str, Runs], caption: str) -> Table:
-    """Every setting of each group of runs; where its runs differ, all values."""
-    found = {name: [runs.flat(record.config) for record in records] for name, records in groups.items()}
-    rows = _rows(found)
-    return Table(caption, ("setting", *groups), rows, wordy=True)
+def settings(groups: Mapping[str, Runs], caption: str) -> Table:
+    """Return every setting of each group of runs; where its runs differ, all values."""
+    flat = {name: [runs.flat(record.config) for record in records] for name, records in groups.items()}
+    return Table(caption, ("setting", *groups), _rows(flat), wordy=True)
 
 
-def environment(records: Runs, caption: str) -> Table:
-    """Versions, commit and machine; where runs differ, all values."""
-    found = [{k: v for k, v in runs.flat(r.environment).items() if k != "command"} for r in records]
-    return Table(caption, ("made with", "value"), _rows({"value": found}), wordy=True)
+def environment(records: Runs) -> Table:
+    """Return versions, commit and machine."""
+    flat = [{k: v for k, v in runs.flat(r.environment).items() if k != "command"} for r in records]
+    caption = "Versions, commit and machine. Where runs differ, all values"
+    return Table(caption, ("made with", "value"), _rows({"value": flat}), wordy=True)
 
 
 def varying(records: Runs) -> list[str]:
-    """The settings in which the runs differ, by their dotted names, the seed last."""
-    found = [runs.flat(record.config) for record in records]
-    names = sorted({name for settings in found for name in settings}, key=lambda name: (name == "seed", name))
-    return [name for name in names if len({json.dumps(settings.get(name)) for settings in found}) > 1]
+    """Return the settings in which the runs differ, by their dotted names, the seed last."""
+    flat = [runs.flat(record.config) for record in records]
+    names = sorted({name for settings in flat for name in settings}, key=lambda name: (name == "seed", name))
+    return [name for name in names if len({json.dumps(settings.get(name)) for settings in flat}) > 1]
 
 
 def commands(records: Runs) -> list[str]:
-    """The different command lines, each once."""
-    found = [r.environment["command"] for r in records if r.environment.get("command")]
-    return sorted({shlex.join(c) if isinstance(c, list) else str(c) for c in found})
+    """Return the different command lines, each once."""
+    every = [r.environment["command"] for r in records if r.environment.get("command")]
+    return sorted({shlex.join(c) if isinstance(c, list) else str(c) for c in every})
 
 
 def _rows(groups: dict[str, list[dict[str, Any]]]) -> tuple[tuple[str, ...], ...]:
@@ -49,9 +49,9 @@ def _rows(groups: dict[str, list[dict[str, Any]]]) -> tuple[tuple[str, ...], ...
     )
 
 
-def listed(found: Iterable[Any]) -> str:
-    """All different values, in order; whole numbers without gaps as a range."""
-    different = {json.dumps(value): value for value in found}
+def listed(values: Iterable[Any]) -> str:
+    """Write all different values, in order; whole numbers without gaps as a range."""
+    different = {json.dumps(value): value for value in values}
     order = sorted(
         different.values(), key=lambda v: (isinstance(v, str), v if isinstance(v, int | float) else 0, str(v))
     )
@@ -63,7 +63,7 @@ def listed(found: Iterable[Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value of JSON as people write it."""
+    """Write a value of JSON as people do."""
     if isinstance(value, list):
         return " ".join(map(plain, value))
     if value is None or isinstance(value, bool):

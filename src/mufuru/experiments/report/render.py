@@ -1,15 +1,14 @@
-"""A page as one HTML file that needs no network: style and pictures inside, and everything else forbidden."""
+"""Pages as text. HTML: one file that needs no network, with style and pictures inside and everything else forbidden.
+Markdown: blocks for the documentation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from html import escape
-from typing import Any
+from pathlib import Path
 
-from mufuru.experiments.report.css import CSS
-from mufuru.experiments.report.page import Block, Command, Folded, Page, Picture, Section
-from mufuru.experiments.report.tables import Table
+from mufuru.experiments.report.page import Block, Command, Folded, Page, Picture, Section, Table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 PIXELS = 96 / 72
@@ -18,11 +17,14 @@ READABLE = 40
 """A picture is not shrunk below this many em: on a phone it can be pushed sideways instead."""
 
 
-def render(page: Page) -> str:
-    """The whole file."""
+CSS = Path(__file__).with_name("page.css")
+
+
+def html(page: Page) -> bytes:
+    """Return the whole file."""
     body = "\n".join(_section(section) for section in page.sections)
     links = "".join(f'<li><a href="#{_anchor(s.title)}">{escape(s.title)}</a></li>' for s in page.sections)
-    return f"""<!DOCTYPE html>
+    text = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -30,7 +32,7 @@ def render(page: Page) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(page.title)}</title>
-<style>{CSS}</style>
+<style>{_style()}</style>
 </head>
 <body>
 <header>
@@ -45,6 +47,12 @@ def render(page: Page) -> str:
 </body>
 </html>
 """
+    return text.encode(errors="backslashreplace")
+
+
+def _style() -> str:
+    """Return the style sheet without its first line, a comment."""
+    return "\n" + CSS.read_text(encoding="utf-8").partition("\n")[2]
 
 
 def _section(section: Section) -> str:
@@ -54,12 +62,21 @@ def _section(section: Section) -> str:
 
 
 def _block(block: Block) -> str:
-    makers: dict[type, Callable[[Any], str]] = {Table: table, Picture: picture, Command: _command, Folded: _folded}
-    return makers[type(block)](block) if type(block) in makers else f"<p>{_words(str(block))}</p>"
+    match block:
+        case Table():
+            return _table(block)
+        case Picture():
+            return _picture(block)
+        case Command():
+            return f"<pre><code>{escape(block.text)}</code></pre>"
+        case Folded():
+            return f"<details><summary>{escape(block.title)}</summary>\n{_table(block.table)}\n</details>"
+        case _:
+            return f"<p>{_words(block)}</p>"
 
 
 def _words(text: str) -> str:
-    """A paragraph: between backquotes stands code."""
+    """Write a paragraph: between backquotes stands code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -67,16 +84,8 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def _command(command: Command) -> str:
-    return f"<pre><code>{escape(command.text)}</code></pre>"
-
-
-def _folded(folded: Folded) -> str:
-    return f"<details><summary>{escape(folded.title)}</summary>\n{table(folded.table)}\n</details>"
-
-
-def table(content: Table) -> str:
-    """Headers for every column and every row; wide tables move inside their own frame, by keyboard too."""
+def _table(content: Table) -> str:
+    """Write headers for every column and row; wide tables scroll inside their own frame, by keyboard too."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in content.head)
     rows = "\n".join(_row(row, content.head) for row in content.rows)
     kind = ' class="wordy"' if content.wordy else ""
@@ -89,22 +98,22 @@ def table(content: Table) -> str:
 
 
 def _row(row: tuple[str, ...], head: tuple[str, ...]) -> str:
-    """On a narrow screen each cell of a wordy table brings its column's name."""
+    """Write a row; on a narrow screen each cell of a wordy table brings its column's name."""
     first, *others = row
     cells = zip(head[1:], others, strict=True)
     named = "".join(f'<td data-label="{escape(name)}">{escape(cell)}</td>' for name, cell in cells)
     return f'<tr><th scope="row">{escape(first)}</th>{named}</tr>'
 
 
-def picture(content: Picture) -> str:
+def _picture(content: Picture) -> str:
     return (
         f'<figure>\n<div class="picture" role="region" tabindex="0" aria-label="{escape(content.name)}">'
-        f"{inline(content)}</div>\n<figcaption>{escape(content.caption)}</figcaption>\n</figure>"
+        f"{_inline(content)}</div>\n<figcaption>{escape(content.caption)}</figcaption>\n</figure>"
     )
 
 
-def inline(content: Picture) -> str:
-    """matplotlib's SVG made fit for a page of several: no prologue, names of its own, and a text for screen readers."""
+def _inline(content: Picture) -> str:
+    """Fit matplotlib's SVG for a page of several: no prologue, names of its own, and a text for screen readers."""
     text = content.svg.decode()
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
     prefix = _anchor(content.name) + "-"
@@ -121,7 +130,44 @@ def inline(content: Picture) -> str:
 
 
 def _attribute(tag: str, name: str) -> str:
-    found = re.search(rf'\b{name}="([^"]*)"', tag)
-    if found is None:
-        raise ValueError(f"expected an SVG with {name}, got {tag}")
-    return found[1]
+    return str(re.findall(rf'\b{name}="([^"]*)"', tag)[0])
+
+
+def markdown(blocks: Iterable[Block], pictures: str) -> str:
+    """Return paragraphs, tables and pictures; `pictures` is the folder of their SVG files, as the page names it."""
+    return "\n".join(_markdown(block, pictures) for block in blocks)
+
+
+def _markdown(block: Block, pictures: str) -> str:
+    match block:
+        case Table():
+            return markdown_table(block)
+        case Folded():
+            return markdown_table(block.table)
+        case Picture():
+            return f"![{_escaped(block.alt)}]({pictures}/{block.name}.svg)\n\n*{_escaped(block.caption)}*\n"
+        case Command():
+            return "".join(f"    {line}\n" for line in block.text.splitlines())
+        case _:
+            # a paragraph may hold code between backquotes
+            parts = (part if place % 2 else _escaped(part) for place, part in enumerate(block.split("`")))
+            return "`".join(parts) + "\n"
+
+
+def markdown_table(content: Table) -> str:
+    """Return the caption as a paragraph, then the table; numbers stand to the right."""
+    rule = tuple("---" if column == 0 or content.wordy else "---:" for column in range(len(content.head)))
+    lines = [_line(content.head), "|" + "|".join(rule) + "|", *(_line(row) for row in content.rows)]
+    return f"{_escaped(content.caption)}\n\n" + "\n".join(lines) + "\n"
+
+
+def _escaped(plain: str) -> str:
+    """Escape plain text: nothing in it is taken for a mark."""
+    for mark in "\\`*_<[":
+        plain = plain.replace(mark, "\\" + mark)
+    return plain
+
+
+def _line(row: tuple[str, ...]) -> str:
+    # a bar or a line break would end the cell
+    return "| " + " | ".join(_escaped(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |"

@@ -1,59 +1,76 @@
-"""Questions to records: which cell, which size, which seed, how good."""
+"""Queries on records: settings, models, groups of runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
-from mufuru.experiments.record import Record, RecordError
-from mufuru.experiments.report.statistics import Summary, paired, summarise
+from mufuru.experiments.record import Record
 
 Runs: TypeAlias = Sequence[Record]
+Lines: TypeAlias = Mapping[str, Runs]
+"""Name -> runs that differ in their seed alone; none of them is empty."""
+Key = TypeVar("Key", bound=Hashable)
 
 CELLS = {"mufuru": "MuFuRU", "gru": "GRU", "lstm": "LSTM", "vanilla": "tanh RNN"}
-"""Names as people say them, in the order of every table and legend."""
-
-ADVICE = "`mufuru report` shows such runs one by one."
+"""Names of the cells for readers, in the order of every table and legend."""
+TREE_CELLS = {"mufuru": "TreeMuFuRU", "lstm": "Tree-LSTM"}
+"""Names of the cells of the task trees."""
+MODEL = ("cell.cell", "cell.controller_size", "cell.controller_activation")
+"""The settings that tell models apart."""
 
 
 def setting(record: Record, path: str) -> Any:
-    """A setting by its dotted name, such as "cell.hidden_size"; None where the task has no such setting."""
-    found: Any = record.config
+    """Return a setting by its dotted name, such as "cell.hidden_size"; None where the task has no such setting."""
+    value: Any = record.config
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def on_papers_data(record: Record) -> bool:
-    """Not on a user's own."""
+    """Return whether a run used the paper's data and not the user's."""
     return not any(setting(record, name) for name in ("data.text", "data.data", "data.treebank"))
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted names."""
-    found: dict[str, Any] = {}
+    """Return nested settings by their dotted names."""
+    named: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
+        named |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return named
 
 
 def where(records: Iterable[Record], **wanted: Any) -> list[Record]:
-    """The records with these settings; a double underscore stands for the dot."""
+    """Return the records with these settings; a double underscore stands for the dot."""
     named = {name.replace("__", "."): value for name, value in wanted.items()}
     return [record for record in records if all(setting(record, name) == value for name, value in named.items())]
 
 
+def grouped(records: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key, list[Record]]:
+    """Return the records by a key, in the order of their first ones."""
+    groups: dict[Key, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def of_part(records: Runs, part: str) -> list[Record]:
+    """Return the runs of one part of an experiment."""
+    return [record for record in records if record.group == part]
+
+
 def values(records: Iterable[Record], path: str) -> list[Any]:
-    """All values that a setting has, in order; None first."""
-    found = {json.dumps(value): value for value in (setting(record, path) for record in records)}
-    return sorted(found.values(), key=lambda value: (value is not None, isinstance(value, str), value or 0))
+    """Return the different values of a setting, in order; None first."""
+    different = {json.dumps(value): value for value in (setting(record, path) for record in records)}
+    return sorted(different.values(), key=lambda value: (value is not None, isinstance(value, str), value or 0))
 
 
 def cells(records: Iterable[Record]) -> list[str]:
-    """The cells among the records, MuFuRU first."""
-    found = {setting(record, "cell.cell") for record in records}
-    return [cell for cell in CELLS if cell in found] + sorted(map(str, found - CELLS.keys() - {None}))
+    """Return the cells among the records, MuFuRU first."""
+    present = {setting(record, "cell.cell") for record in records}
+    return [cell for cell in CELLS if cell in present] + sorted(map(str, present - CELLS.keys() - {None}))
 
 
 def name(cell: str) -> str:
@@ -61,35 +78,78 @@ def name(cell: str) -> str:
 
 
 def unique(records: Iterable[Record]) -> list[Record]:
-    """Each run once, in an order that does not depend on how they were found."""
-    found = {json.dumps([r.task, r.group, r.config], sort_keys=True): r for r in records}
-    return [found[key] for key in sorted(found)]
+    """Return each run once, in an order that does not depend on how they were read."""
+    by_config = {json.dumps([r.task, r.group, r.config], sort_keys=True): r for r in records}
+    return [by_config[key] for key in sorted(by_config)]
 
 
 def metric(record: Record, split: str = "test", key: str = "accuracy") -> float | None:
-    """A metric of the selected weights; None where it was not measured."""
+    """Return a metric of the selected weights; None where it was not measured."""
     value = record.result.get(split, {}).get(key)
     return None if value is None else float(value)
 
 
-def by_seed(records: Iterable[Record], split: str = "test", key: str = "accuracy") -> dict[int, float]:
-    """The metric of each seed, of records that differ in nothing else."""
-    found: dict[int, float] = {}
-    for record in records:
-        seed, value = int(setting(record, "seed")), metric(record, split, key)
-        if seed in found:
-            raise RecordError(f"two runs with seed {seed} where one was expected: they differ in settings. {ADVICE}")
-        if value is not None:
-            found[seed] = value
-    return found
+def cell_of(record: Record) -> str:
+    """Return the name of the cell, wherever the task's settings have it."""
+    return str(setting(record, "cell.cell") or setting(record, "cell"))
 
 
-def summary(records: Iterable[Record], split: str = "test", key: str = "accuracy") -> Summary | None:
-    """The metric over the seeds; None where no run has it."""
-    found = by_seed(records, split, key)
-    return summarise([found[seed] for seed in sorted(found)]) if found else None
+def model(record: Record) -> str:
+    """Return a model's name for readers: the cell, and the controller where it has one."""
+    cell = cell_of(record)
+    if record.task == "trees":
+        return TREE_CELLS.get(cell, cell)
+    controller = setting(record, "cell.controller_size")
+    if controller is None:
+        return name(cell)
+    with_relu = setting(record, "cell.controller_activation") == "relu"
+    return f"{name(cell)} (controller {controller}{' with relu' if with_relu else ''})"
 
 
-def difference(one: Iterable[Record], other: Iterable[Record]) -> Summary | None:
-    """By how much the first reach a higher test accuracy, seed by seed."""
-    return paired(by_seed(one), by_seed(other))
+def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the runs of each model: MuFuRU first, then those with a controller, then the others."""
+    return grouped(sorted(records, key=_place), model)
+
+
+def lines(records: Runs, part: str) -> dict[str, list[Record]]:
+    """Return the runs of a part by model."""
+    return by_model(of_part(records, part))
+
+
+def split(lines: Lines, path: str, words: str) -> dict[str, list[Record]]:
+    """Return each line once for each value of a setting, which is written behind its name in these words."""
+    return {
+        f"{name} ({words.format(value)})": [record for record in some if setting(record, path) == value]
+        for name, some in lines.items()
+        for value in values(some, path)
+    }
+
+
+def mufuru(records: Runs, titles: Mapping[str, str]) -> dict[str, list[Record]]:
+    """Return MuFuRU's runs in several parts, by the parts' titles."""
+    return {title: some for part, title in titles.items() if (some := lines(records, part).get("MuFuRU"))}
+
+
+def _place(record: Record) -> tuple[int, int, str, str]:
+    cell, order = cell_of(record), list(CELLS)
+    controller = setting(record, "cell.controller_size") or 0
+    activation = setting(record, "cell.controller_activation") or ""
+    return (order.index(cell) if cell in order else len(order), int(controller), str(activation), cell)
+
+
+def by_settings(records: Runs) -> dict[tuple[str, ...], list[Record]]:
+    """Return the runs of each model and, where runs differ in more than model and seed, of each setting."""
+    known = dict.fromkeys(path for record in records for path in flat(record.config))
+    differ = [path for path in known if path not in (*MODEL, "cell", "seed") and len(values(records, path)) > 1]
+
+    def named(record: Record) -> tuple[str]:
+        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {setting(record, path)}" for path in differ]
+        return (", ".join([model(record), *changes]),)
+
+    return grouped((record for some in by_model(records).values() for record in some), named)
+
+
+def differing(base: Record, record: Record) -> list[str]:
+    """Return the names of the settings that are not the base's, the seed aside."""
+    one, other = flat(base.config), flat(record.config)
+    return [name for name in sorted(one.keys() | other.keys()) if name != "seed" and one.get(name) != other.get(name)]

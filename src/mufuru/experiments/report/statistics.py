@@ -1,4 +1,4 @@
-"""Means of few runs: how far they can be trusted. No interval is ever made from one run."""
+"""Means of few runs, and how far they can be trusted. No interval is ever made from one run."""
 
 from __future__ import annotations
 
@@ -26,31 +26,23 @@ class Summary:
     def n(self) -> int:
         return len(self.values)
 
-    @property
-    def least(self) -> float:
-        return min(self.values)
-
-    @property
-    def most(self) -> float:
-        return max(self.values)
-
     def interval(self, low: float = -math.inf, high: float = math.inf) -> tuple[float, float] | None:
-        """The 95 % interval of the mean, cut where no value can be; None for one run alone."""
+        """Return the 95 % interval of the mean, cut where no value can be; None for one run alone."""
         if self.margin is None:
             return None
         return max(self.mean - self.margin, low), min(self.mean + self.margin, high)
 
     def reaches(self, bar: float) -> bool:
-        """Does the mean come to that value or above it?"""
+        """Return whether the mean comes to that value or above it."""
         return self.mean >= bar - NOISE
 
     def reaching(self, bar: float) -> int:
-        """How many runs come to that value or above it."""
+        """Count the runs that come to that value or above it."""
         return sum(value >= bar - NOISE for value in self.values)
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, deviation and interval of at least one value."""
+    """Return mean, deviation and interval of at least one value."""
     if not values:
         raise ValueError("a summary needs at least one value, got none")
     mean = statistics.fmean(values)
@@ -63,13 +55,13 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Summary | None:
-    """`one` minus `other`, run by run, for the seeds that both have; None where they share none."""
+    """Return `one` minus `other`, run by run, for the seeds that both have; None where they share none."""
     seeds = sorted(one.keys() & other.keys())
     return summarise([one[seed] - other[seed] for seed in seeds]) if seeds else None
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's t with these degrees of freedom stays below with this probability, from 0.5 up."""
+    """Quantile of Student's t with these degrees of freedom, for a probability from 0.5 up."""
     if degrees < 1 or not 0.5 <= probability < 1:
         raise ValueError(f"expected degrees from 1 and a probability in [0.5, 1), got {degrees} and {probability}")
     inside = 2 * probability - 1

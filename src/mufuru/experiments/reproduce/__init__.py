@@ -1,64 +1,32 @@
-"""The experiments of the paper: which runs they are made of, and what becomes of the runs."""
+"""The experiments of the paper: a file for each, and the command that makes their runs and reports."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mufuru.experiments.engine.sweep import Job, Outcome, sweep
-from mufuru.experiments.record import Record, read_records
-from mufuru.experiments.reproduce import beforehand, recorded
-from mufuru.experiments.reproduce.grid import Grid
-from mufuru.experiments.reproduce.lm import LMGrid
-from mufuru.experiments.reproduce.logic import LogicGrid
-from mufuru.experiments.reproduce.recorded import save
-from mufuru.experiments.reproduce.sentiment import SentimentGrid
+from mufuru.experiments import tasks
+from mufuru.experiments.engine.sweep import Job, Outcome, sweep, usable_cores
+from mufuru.disk import write_atomically
+from mufuru.experiments.record import Record, RunFolder, read_records
+from mufuru.experiments.report import overview, render, runs
+from mufuru.experiments.reproduce import lm, logic, recorded, sentiment
+from mufuru.experiments.reproduce.grid import Experiment, Grid
+from mufuru.experiments.settings import to_json
 from mufuru_command import ending_at_once
 
-__all__ = [
-    "EXPERIMENTS",
-    "Experiment",
-    "Grid",
-    "LMGrid",
-    "LogicGrid",
-    "Reproduction",
-    "SentimentGrid",
-    "beforehand",
-    "recorded",
-    "reproduce",
-    "save",
-]
-
-CURVE_LINES = 40
-"""Most lines of a learning curve in a file of records."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    grid: type[Grid]
-    long: bool = True
-    """Runs of hours on real data: said before they start, and the data looked for. A run's cost is in seconds."""
-    curve_lines: int = CURVE_LINES
-    """Most lines of a learning curve in a file of records; 0 for none."""
-    unfinished: frozenset[str] = frozenset()
-    """Parts whose runs are still being made: results/ may hold some of them, and no page shows them."""
-
-    @property
-    def every_run(self) -> list[Job]:
-        return self.grid().jobs(Path())
-
-
 EXPERIMENTS: dict[str, Experiment] = {
-    # its runs are many and their curves would be most of the records
-    "logic": Experiment(LogicGrid, long=False, curve_lines=0, unfinished=frozenset({"features"})),
-    "lm": Experiment(LMGrid, unfinished=frozenset({"operations", "best-seeds"})),
-    "sentiment": Experiment(SentimentGrid, unfinished=frozenset({"tuning"})),
+    experiment.report.name: experiment for experiment in (logic.EXPERIMENT, lm.EXPERIMENT, sentiment.EXPERIMENT)
 }
+REPORTS = tuple(experiment.report for experiment in EXPERIMENTS.values())
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it: the records are those of the runs that were asked for."""
+    """The outcome of `reproduce`; the records are those of the runs that were asked for."""
 
     outcome: Outcome
     records: list[Record]
@@ -87,28 +55,81 @@ def reproduce(
     kept = [one for one in recorded.read(record) if one.group in asked_for] if record is not None else []
     left = [] if collect else recorded.without_record(jobs, kept)
     if not quiet and not collect:
-        beforehand.announce_recorded(jobs, left)
+        announce_recorded(jobs, left)
     if experiment.long:
-        beforehand.check_data(left)
+        check_data(left)
         if not quiet:
-            beforehand.announce(left, workers)
+            announce(left, workers)
     outcome = sweep(left, workers=workers, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
     # earlier parts of the experiment in the same folder belong to the report too
-    found = read_records(output) if output.is_dir() else []
+    finished = read_records(output) if output.is_dir() else []
     if record is not None:
-        save(found, record, experiment.curve_lines)
-    records = recorded.merge(kept, found)
-    files = _build(name, records, output / "report")
+        recorded.save(finished, record, experiment.curve_lines)
+    records = recorded.merge(kept, finished)
+    # parts that are not published yet have no section
+    known = [record for record in records if record.group in experiment.report.parts]
+    _load_matplotlib()
+    files = experiment.report.build(known, output / "report") if known else []
     chosen = [record for record in records if record.group in asked_for]
     return Reproduction(outcome, chosen, files, len(recorded.without_record(jobs, chosen)))
 
 
-def _build(name: str, records: list[Record], output: Path) -> list[Path]:
-    """Write the report of the parts that it knows."""
-    with ending_at_once():
-        # matplotlib is slow to import, and not needed to train
-        from mufuru.experiments.report import lm, logic, sentiment
+def write_page(records: Sequence[Record], path: Path) -> None:
+    """Write the report of these runs: that of the paper's experiment where they belong to one, else run by run."""
+    every = runs.unique(records)
+    one = next((report for report in REPORTS if report.is_one_experiment(every)), None)
+    page = one.page(every) if one else overview.page(every, REPORTS)
+    _load_matplotlib()
+    write_atomically(path, render.html(page))
 
-    report = {report.name: report for report in (lm.REPORT, logic.REPORT, sentiment.REPORT)}[name]
-    known = [record for record in records if record.group in report.parts]
-    return report.build(known, output) if known else []
+
+def _load_matplotlib() -> None:
+    """Import the library of the figures: it is slow to import, and not needed to train."""
+    with ending_at_once():
+        import matplotlib.backends.backend_agg  # noqa: F401
+
+
+def unfinished(jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if not RunFolder(job.folder).finished]
+
+
+def announce_recorded(jobs: Sequence[Job], left: Sequence[Job]) -> None:
+    """Print how many runs are known from their records alone."""
+    names = {job.name for job in left}
+    if known := [job for job in unfinished(jobs) if job.name not in names]:
+        print(f"{len(known)} of {len(jobs)} runs have a record: not made again.", file=sys.stderr, flush=True)
+
+
+def announce(jobs: Sequence[Job], workers: int | None) -> None:
+    """Print how many runs there are to make and how long they may take; a job's cost has to be in seconds."""
+    if left := unfinished(jobs):
+        print(sentence(len(jobs), left, min(workers or usable_cores(), len(left))), file=sys.stderr, flush=True)
+
+
+def sentence(count: int, left: Sequence[Job], cores: int) -> str:
+    # no core can share a run with another
+    seconds = max(sum(job.cost for job in left) / cores, max(job.cost for job in left))
+    on = "1 core" if cores == 1 else f"{cores} cores"
+    return (
+        f"{len(left)} of {count} runs to make: up to about {duration(seconds)} on {on}. "
+        "Ctrl-C saves them, and the same command goes on."
+    )
+
+
+def duration(seconds: float) -> str:
+    """Write a time in words that promise no more than a guess can."""
+    if seconds < 90 * 60:
+        minutes = max(1, round(seconds / 60))
+        return f"{minutes} minute" + ("" if minutes == 1 else "s")
+    return f"{round(seconds / 3600)} hours"
+
+
+def check_data(jobs: Sequence[Job]) -> None:
+    """Load all data before anything starts: what is missing is reported once, and downloads happen once."""
+    seen: set[str] = set()
+    for job in unfinished(jobs):
+        settings = to_json(job.config)
+        needed = [job.kind, settings["data"], settings.get("vectors"), settings.get("embedding_size")]
+        if (key := json.dumps(needed)) not in seen:
+            seen.add(key)
+            tasks.KINDS[job.kind].make(job.config)

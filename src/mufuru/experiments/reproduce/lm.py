@@ -1,17 +1,26 @@
-"""The runs of the language-model experiment."""
+"""The language-model experiment: its runs, the paper's claims and numbers, and its page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from mufuru.experiments.engine.sweep import Job
+from mufuru.experiments.report import claims, inspection, results, runs
+from mufuru.experiments.report.claims import Claim, Number
+from mufuru.experiments.report.experiment import Headline, Report, View, of_model
+from mufuru.experiments.report.experiment import Part as Section
+from mufuru.experiments.report.measure import PERPLEXITY
+from mufuru.experiments.report.page import Block, count
+from mufuru.experiments.report.results import INTERVAL
+from mufuru.experiments.report.runs import MODEL, Lines, Runs, by_model, lines, mufuru, of_part
 from mufuru.experiments.reproduce import grid
-from mufuru.experiments.reproduce.grid import Setting, for_cell, with_cell, with_training
+from mufuru.experiments.reproduce.grid import Experiment, Setting, for_cell, with_cell, with_training
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.lm import PRESETS, LMConfig
 
@@ -19,25 +28,15 @@ CELLS: tuple[CellName, ...] = ("gru", "mufuru", "lstm")
 CONTROLLER = 50
 """Units of the lean unit's recurrent controller: with 200 units it has a GRU's arithmetic."""
 KEEPS: tuple[tuple[CellName, float], ...] = (("mufuru", 0.0), ("mufuru", 3.0), ("gru", 1.0))
-"""Other starts of what keeps the state. MuFuRU's own is 2, the GRU's 0: each then keeps about half of it."""
+"""Other initial biases of keep. MuFuRU's own is 2, the GRU's 0: each then keeps about half of the state."""
 WIDE = {"batch20": 240, "best": 238}
 """Units with which a GRU has as many parameters as MuFuRU with 200, by the part that has both."""
 QUARTER = 664
-"""Updates between two looks at the validation text in the part operations: a quarter of an epoch."""
-SEEDS = {
-    "paper": 3,
-    "lean": 3,
-    "keep": 1,
-    "batch20": 3,
-    "choices": 1,
-    "best": 1,
-    "wide": 1,
-    "operations": 6,
-    "best-seeds": 2,
-}
-"""Runs of each setting, by part. The LSTM has one: it is there to see where the others stand."""
+"""Updates between two evaluations on the validation text in the part operations: a quarter of an epoch."""
+SEEDS = {"paper": 3, "lean": 3, "batch20": 3, "operations": 6, "best-seeds": 2}
+"""Runs of each setting, by part; 1 for the others, and for the LSTM, which is there for comparison alone."""
 FIRST_SEED = {"best-seeds": 1}
-"""First seed of a part whose runs with earlier seeds belong to other parts; 0 for the others."""
+"""First seed of a part whose earlier seeds are runs of other parts; 0 for the others."""
 EPOCH_SECONDS = 300.0
 """About what one core takes to read the Penn Treebank once with 200 units; most of it is the softmax."""
 Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "best-seeds"]
@@ -75,12 +74,12 @@ class LMGrid:
         return grid.seeds_first(grid.jobs(root, settings, cost))
 
     def settings(self) -> Iterator[Setting]:
-        """Those of the part, or of all parts one after another."""
+        """Return the settings of the part, or of all parts one after another."""
         for group, what, config in every_setting(self.cells):
             if self.part in (group, "all"):
-                runs = 1 if config.cell.cell == "lstm" else SEEDS[group]
+                several = 1 if config.cell.cell == "lstm" else SEEDS.get(group, 1)
                 first = FIRST_SEED.get(group, 0)
-                yield Setting(group, what, "lm", config, range(first, first + (self.seeds or runs)))
+                yield Setting(group, what, "lm", config, range(first, first + (self.seeds or several)))
 
 
 def short_settings() -> Iterator[Setting]:
@@ -89,7 +88,7 @@ def short_settings() -> Iterator[Setting]:
 
 
 def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMConfig]]:
-    """Group, what is different, and the settings."""
+    """Return the group, the difference within it, and the settings."""
     paper, best = PRESETS["paper"], PRESETS["best"]
     larger = with_training(paper, batch_size=20)
     lean = f"mufuru-controller{CONTROLLER}"
@@ -102,7 +101,7 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
         yield "batch20", cell, for_cell(larger, cell)
     if "mufuru" in cells:
         yield "batch20", lean, for_cell(larger, "mufuru", controller_size=CONTROLLER)
-    for what, config in choices(for_cell(larger, "gru")):
+    for what, config in with_choices(for_cell(larger, "gru")):
         yield "choices", f"gru-{what}", config
     yield "choices", "gru-batch10-lr0.001", with_training(for_cell(paper, "gru"), learning_rate=1e-3)
     yield "choices", "mufuru-lr0.001", with_training(for_cell(larger, "mufuru"), learning_rate=1e-3)
@@ -118,15 +117,15 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
     for part, config in {"batch20": larger, "best": best}.items():
         yield "wide", f"gru-{part}", wider(for_cell(config, "gru"), WIDE[part])
     # two epochs of patience, as in the paper's setting
-    for what, config in operations(with_training(paper, evaluate_every=QUARTER, patience=8)):
+    for what, config in with_operations(with_training(paper, evaluate_every=QUARTER, patience=8)):
         yield "operations", what, config
     yield "best-seeds", "mufuru", for_cell(best, "mufuru")
     yield "best-seeds", "gru", for_cell(best, "gru")
     yield "best-seeds", f"gru-{WIDE['best']}", wider(for_cell(best, "gru"), WIDE["best"])
 
 
-def operations(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
-    """Seven operations and two (the paper's GRU) from each start of keep, `nn.GRU`, and one of MuFuRU's size."""
+def with_operations(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
+    """Return seven operations and two (the paper's GRU) from each start of keep, `nn.GRU`, and one of MuFuRU's size."""
     for keep in (2.0, 0.0):
         yield f"mufuru-keep{keep:g}", for_cell(config, "mufuru", keep_bias=keep)
         yield f"paper-gru-keep{keep:g}", for_cell(config, "mufuru", keep_bias=keep, ops=("keep", "replace"))
@@ -136,13 +135,13 @@ def operations(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
 
 
 def wider(config: LMConfig, units: int) -> LMConfig:
-    """With more units, and embeddings as before unless the softmax uses them too."""
+    """Return a setting with more units, and embeddings as before unless the softmax uses them too."""
     kept = None if config.tied else config.features
     return replace(config, cell=replace(config.cell, hidden_size=units), embedding_size=kept)
 
 
-def choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
-    """One thing changed at a time, of those on which the paper is silent. Batches of 10 are the paper's setting."""
+def with_choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
+    """Return one change at a time, of what the paper leaves open. Batches of 10 are the paper's setting."""
     for rate in (5e-4, 1e-3, 4e-3):
         yield f"lr{rate:g}", with_training(config, learning_rate=rate)
     for batch in (5, 40):
@@ -154,5 +153,170 @@ def choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
 
 
 def cost(config: LMConfig) -> float:
-    """About how many seconds a run takes at most: it may stop earlier."""
+    """Return about how many seconds a run takes at most: it may stop earlier."""
     return EPOCH_SECONDS * config.training.epochs * config.cell.hidden_size / 200
+
+
+NUMBERS = (Number("GRU", 123.0, "4.2"), Number("MuFuRU", 119.7, "4.2"))
+PUBLISHED = {number.model: number.value for number in NUMBERS}
+SLACK = 2.5
+"""A perplexity that misses the paper's by at most this, about 2 %, reproduces it in part."""
+BAR = 95.0
+"""Our own bar for the same units well regularised."""
+CHOICES = {
+    "training.learning_rate": "learning rate",
+    "training.batch_size": "batch size",
+    "bptt": "window",
+    "training.clip": "clipping",
+    "cell.initialisation": "first weights",
+    "cell.keep_bias": "keep's first bias",
+}
+"""Settings that the paper leaves open, in the order of the table."""
+CHANGES = CHOICES | {"cell.controller_size": "controller of"}
+"""Settings that runs beside the paper's setting change."""
+TITLES = {"paper": "Paper's setting", "best": "Well regularised", "short": "Short form"}
+"""Parts whose operations and learning curves are shown."""
+reaches = partial(claims.reaches, slack=SLACK, measure=PERPLEXITY)
+CLAIMS: tuple[Claim[Lines], ...] = (
+    Claim("gru", "The GRU with a testset perplexity of 123.0", "4.2", *reaches("GRU", PUBLISHED["GRU"])),
+    Claim("mufuru", "the MuFuRU with a perplexity of 119.7", "4.2", *reaches("MuFuRU", PUBLISHED["MuFuRU"])),
+    Claim("ahead", "The GRU […] was outperformed by the MuFuRU", "4.2", *claims.ahead("MuFuRU", "GRU", PERPLEXITY)),
+    Claim(
+        "as good",
+        "the MuFuRU should be at least as good at modeling sequences as the GRU",
+        "4.2",
+        *claims.as_good("MuFuRU", "GRU", PERPLEXITY),
+    ),
+)
+
+
+def about(records: Runs) -> str:
+    """Describe the experiment in two sentences."""
+    sizes = ", ".join(map(str, runs.values(records, "cell.hidden_size")))
+    return (
+        f"Language models of one recurrent layer with {sizes} units learn to predict the next word of a text."
+        f" {count(len(records), 'finished run')} of {', '.join(by_model(records))}; lower perplexity is better."
+    )
+
+
+in_papers_setting = results.section("paper", PERPLEXITY, "The paper's setting", "GRU", PUBLISHED, "lm-paper")
+batch20 = results.section("batch20", PERPLEXITY, "With batches of 20")
+"""The setting with which the search for the paper's began."""
+short = results.section("short", PERPLEXITY, "Few units, once through the text")
+
+
+def beside(records: Runs) -> list[Block]:
+    """Return the paper's claims, measured in its setting."""
+    return REPORT.beside(records, CLAIMS, lines(records, "paper"))
+
+
+def lean(records: Runs) -> list[Block]:
+    """Return the unit with a recurrent controller beside the full one and the GRU."""
+    models = by_model([*of_part(records, "paper"), *of_part(records, "lean")])
+    return _beside_mufuru("lm-lean", models, "A recurrent controller")
+
+
+def keep(records: Runs) -> list[Block]:
+    """Return other initial biases of keep."""
+    models = {name: some for name, some in lines(records, "paper").items() if name != "LSTM"}
+    models |= runs.split(lines(records, "keep"), "cell.keep_bias", "keep at {:g}")
+    return _beside_mufuru("lm-keep", models, "Another start of keep")
+
+
+def _beside_mufuru(name: str, models: Lines, change: str) -> list[Block]:
+    caption = f"{change}, all else as in the paper's setting: {INTERVAL}"
+    return [results.dots(name, models, PERPLEXITY), results.table(models, PERPLEXITY, caption, "MuFuRU")]
+
+
+def choices(records: Runs) -> list[Block]:
+    """Return the effect of each choice that the paper leaves open, by cell, the paper's setting among them."""
+    changed = of_part(records, "choices")
+    seeds = runs.values(changed, "seed")
+    changed += [record for record in of_part(records, "paper") if runs.setting(record, "seed") in seeds]
+    base, missing = lines(records, "batch20"), REPORT.missing("batch20")
+    setting = "with batches of 20, and with changes"
+    return results.choice_tables(base, by_model(changed), PERPLEXITY, CHOICES, missing, setting)
+
+
+def negative(records: Runs) -> list[Block]:
+    """Return the changes that did not help; nothing where nothing was tried."""
+    tried = {}
+    for part, where, others in (
+        ("paper", "", ("keep", "lean")),
+        ("batch20", ", batches of 20", ("batch20", "choices")),
+    ):
+        changed = [record for other in others for record in of_part(records, other)]
+        for name, base in by_model(runs.where(of_part(records, part), cell__controller_size=None)).items():
+            cell = runs.cell_of(base[0])
+            same = [r for r in changed if runs.cell_of(r) == cell and runs.differing(base[0], r)]
+            tried[f"{name}{where}"] = results.changes(base, same, CHANGES)
+    return results.no_gain(tried, PERPLEXITY)
+
+
+def best(records: Runs) -> list[Block]:
+    models = lines(records, "best")
+    section = results.section("best", PERPLEXITY, "The same 200 units, well regularised", figure="lm-best")
+    return [results.bar(models, PERPLEXITY, BAR), *section(records), *results.dynamic(models)]
+
+
+def wide(records: Runs) -> list[Block]:
+    """Return a GRU with as many parameters as MuFuRU beside both, for each setting that it was trained in."""
+    blocks: list[Block] = []
+    for part, title in {"batch20": "With batches of 20", "best": "Well regularised"}.items():
+        wider = runs.where(of_part(records, "wide"), tied=part == "best")
+        models = {name: some for name, some in lines(records, part).items() if name in ("MuFuRU", "GRU")}
+        models |= runs.split({"GRU": wider}, "cell.hidden_size", "{} units")
+        if wider:
+            caption = f"{title}, and a GRU with more units: {INTERVAL}"
+            blocks.append(results.table(models, PERPLEXITY, caption, "MuFuRU"))
+    return blocks
+
+
+def operations(records: Runs) -> list[Block]:
+    """Return weights by kind of token and by its frequency, over the validation text."""
+    where = "the validation text, by kind of word and by its frequency rank"
+    return inspection.use("lm-operations", mufuru(records, TITLES), where)
+
+
+def curves(records: Runs) -> list[Block]:
+    parts = {part: (title, lines(records, part)) for part, title in TITLES.items()}
+    used = inspection.over_training("lm-use", mufuru(records, TITLES))
+    return [*results.learning("lm-curves", parts, PERPLEXITY), *used]
+
+
+REPORT = Report(
+    "lm",
+    "Language models on the Penn Treebank",
+    ("lm",),
+    PERPLEXITY,
+    MODEL,
+    about,
+    "paper",
+    {
+        "paper": Section("The paper's setting", in_papers_setting, heading="The paper's setting"),
+        "lean": Section("The lean unit", lean, heading="With a recurrent controller"),
+        "keep": Section("Where keep starts", keep, ("cell.keep_bias",), "Another start of keep"),
+        "batch20": Section("Larger batches", batch20, heading="With batches of 20"),
+        "choices": Section("What the paper left open", choices, (*CHOICES,)),
+        "best": Section("Well regularised", best, heading="Well regularised"),
+        "wide": Section("As many parameters", wide, ("cell.hidden_size", "tied")),
+        "short": Section("The short form", short, heading="Once through the text"),
+    },
+    {"claims": View("Beside the paper", beside)},
+    {
+        "operations": View("Operations by kind of token", operations),
+        "curves": View("Learning curves", curves),
+        "negative": View("What did not help", negative),
+    },
+    (
+        Headline("Penn Treebank, 200 units", PERPLEXITY, of_model("paper")),
+        Headline("Penn Treebank, 200 units, well regularised", PERPLEXITY, of_model("best"), published=False),
+    ),
+    NUMBERS,
+)
+EXPERIMENT = Experiment(
+    REPORT,
+    LMGrid,
+    "paper --cells mufuru gru --record results/lm",
+    unfinished=frozenset({"operations", "best-seeds"}),
+)

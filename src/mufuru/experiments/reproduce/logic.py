@@ -1,31 +1,53 @@
-"""The runs of the experiment with propositional formulae."""
+"""The experiment with propositional formulae: its runs, the paper's claims, and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from mufuru.experiments.engine.sweep import Job
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import claims, figures, inspection, provenance, results, runs
+from mufuru.experiments.report.claims import AUTHORS
+from mufuru.experiments.report.experiment import Headline, Report, View
+from mufuru.experiments.report.experiment import Part as Section
+from mufuru.experiments.report.figures import maps, marks
+from mufuru.experiments.report.inspection import BELOW
+from mufuru.experiments.report.measure import ACCURACY, Measure
+from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
+from mufuru.experiments.report.results import BOTH, INTERVAL
+from mufuru.experiments.report.runs import Runs, of_part
+from mufuru.experiments.report.statistics import Summary
 from mufuru.experiments.reproduce import grid
-from mufuru.experiments.reproduce.grid import Setting, with_cell, with_training
+from mufuru.experiments.reproduce.grid import Experiment, Setting, with_cell, with_training
+from mufuru.experiments.reproduce.logic_claims import CLAIMS, SHARE, SIZE, SOLVED, at, gap, reached, sizes, summaries
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.logic import PRESETS, LogicConfig
+from mufuru.experiments.tasks.logic.formulae import TOKENS
 from mufuru.ops import PAPER
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CELLS: tuple[CellName, ...] = ("mufuru", "gru", "lstm", "vanilla")
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SETTINGS = {"sweep": ("paper", 0), "solved": ("solved", 100)}
 """The groups of figure (a), their presets and first seeds: the paper's setting as far as it is known, and one that
-learns. The second was found by trying others on seeds below 100: it is measured on seeds that had no part in that."""
+learns. The second was chosen by trying others on seeds below 100: it is measured on seeds that had no part in that."""
 LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 BATCH_SIZES = (25, 50, 100)
 INITIALISATIONS: tuple[Literal["default", "uniform", "orthogonal"], ...] = ("default", "uniform", "orthogonal")
 OPEN_SIZES = (8, 64)
 OPEN_SEEDS = SHORT_SEEDS = 5
+GATES = ("keep", "replace")
+"""The operations that a GRU has."""
 Part = Literal["figures", "open", "ablation", "features"]
 
 
@@ -78,30 +100,25 @@ def figure_settings(cells: tuple[CellName, ...], sizes: tuple[int, ...], seeds: 
 
 
 def open_settings(seeds: int) -> Iterator[Setting]:
-    for cell in ("mufuru", "gru"):
-        for size in OPEN_SIZES:
-            for rate in LEARNING_RATES:
-                for batch in BATCH_SIZES:
-                    for start in INITIALISATIONS:
-                        config = with_cell(PRESETS["paper"], cell=cell, hidden_size=size, initialisation=start)
-                        config = with_training(config, learning_rate=rate, batch_size=batch)
-                        what = f"{cell}-{size}-lr{rate:g}-batch{batch}-{start}"
-                        yield Setting("open", what, "logic", config, range(seeds))
+    choices = product(("mufuru", "gru"), OPEN_SIZES, LEARNING_RATES, BATCH_SIZES, INITIALISATIONS)
+    for cell, size, rate, batch, start in choices:
+        config = with_cell(PRESETS["paper"], cell=cell, hidden_size=size, initialisation=start)
+        config = with_training(config, learning_rate=rate, batch_size=batch)
+        yield Setting("open", f"{cell}-{size}-lr{rate:g}-batch{batch}-{start}", "logic", config, range(seeds))
 
 
 def ablation_settings(seeds: int) -> Iterator[Setting]:
-    """The paper's setting with some of the operations: all, all but one, keep and replace with one more or none."""
-    gated = ("keep", "replace")
-    choices = {"all": PAPER, "keep-replace": gated}
+    """Return the paper's setting with all operations, all but one, and keep and replace with one more or none."""
+    choices = {"all": PAPER, "keep-replace": GATES}
     choices |= {f"without-{left_out}": tuple(op for op in PAPER if op != left_out) for left_out in PAPER}
-    choices |= {f"only-{added}": (*gated, added) for added in PAPER if added not in gated}
+    choices |= {f"only-{added}": (*GATES, added) for added in PAPER if added not in GATES}
     for name, ops in choices.items():
         config = with_cell(PRESETS["paper"], cell="mufuru", hidden_size=8, ops=ops)
         yield Setting("ablation", name, "logic", config, range(seeds))
 
 
 def feature_settings(sizes: tuple[int, ...], seeds: int) -> Iterator[Setting]:
-    """Both settings of the figures, with their seeds, so that sigmoid and tanh meet the same formulae."""
+    """Return both settings of the figures, with their seeds, so that sigmoid and tanh meet the same formulae."""
     for preset, first_seed in SETTINGS.values():
         for size in sizes:
             config = with_cell(PRESETS[preset], cell="mufuru", hidden_size=size, activation="sigmoid")
@@ -110,7 +127,359 @@ def feature_settings(sizes: tuple[int, ...], seeds: int) -> Iterator[Setting]:
 
 
 def cost(config: LogicConfig) -> float:
-    """About how long a run takes, compared with others: what each update takes at least, and the work in it."""
+    """Return about how long a run takes, compared with others: the least time of an update, and the work in it."""
     training, size = config.training, config.cell.hidden_size
     updates = training.epochs * config.train_formulae / training.batch_size
     return updates * (1 + training.batch_size * (8 + size + size * size / 64) / 4000)
+
+
+GUESSING = 0.5
+"""Half of all formulae are true: every gate has its negation among the gates."""
+CURVES_AT = (8, 64)
+"""Hidden sizes whose learning curves are shown, where they ran."""
+MOST_PANELS = 3
+"""Sizes whose use of operations is drawn over training, the largest."""
+ALL, GATED = "all seven", "keep and replace"
+
+
+def about(records: Runs) -> str:
+    """Describe the experiment in two sentences."""
+    ends = ("min_gates", "max_gates", "test_min_gates", "test_max_gates")
+    low, high, test_low, test_high = (provenance.listed(runs.values(records, name)) for name in ends)
+    return (
+        f"Recurrent layers learn whether a formula of {low} to {high} gates is true, and are tested on unseen ones of "
+        f"{test_low} to {test_high}. {count(len(records), 'finished run')} of "
+        f"{', '.join(map(runs.name, runs.cells(records)))}."
+    )
+
+
+def main(records: Runs) -> list[Record]:
+    """Return the runs that stand beside the paper's: the sweep, or the short form where that is all there is."""
+    return of_part(records, "sweep") or of_part(records, "short")
+
+
+def beside(records: Runs) -> list[Block]:
+    """Return the paper's claims, measured."""
+    blocks: list[Block] = [] if of_part(records, "sweep") else [REPORT.missing("sweep")]
+    if shown := main(records):
+        where = "the short form" if shown[0].group == "short" else "the paper's setting, as far as it is known"
+        caption = f"What the paper says ({AUTHORS}) beside {count(len(shown), 'run')} in {where}"
+        blocks.append(claims.table(CLAIMS, shown, caption))
+    return blocks
+
+
+def mean_accuracy(records: Runs) -> str:
+    return SHARE.interval(SHARE.summary(records))
+
+
+def gap_of(records: Runs) -> str:
+    return SHARE.change(gap(records))
+
+
+def by_size(records: Runs, caption: str, entry: Callable[[Runs], str], lead: Measure | None = None) -> Table:
+    rows = {(str(size),): runs.where(records, cell__hidden_size=size) for size in sizes(records)}
+    caption += ". Last column: the difference, seed by seed" if lead and set(runs.cells(records)) >= BOTH else ""
+    return results.pivot(rows, ("hidden size",), caption, entry, lead)
+
+
+def accuracy(records: Runs, part: str) -> list[Block]:
+    """Return a part with every cell at every size: a sentence, a figure and tables."""
+    here = of_part(records, part)
+    names = {cell: runs.name(cell) for cell in runs.cells(here)}
+    lines = {cell: summaries(here, cell) for cell in names}
+    alt = f"Line plot of test accuracy against hidden size, a line for each of {', '.join(names.values())}"
+    caption = "Test accuracy against hidden size: mean (line), its 95 % interval (bar) and every run (faint marks)."
+    return [
+        at_eight(here),
+        Picture(f"accuracy-{part}", lambda: marks.by_size(lines, names, SHARE, GUESSING), f"{alt}; {BELOW}", caption),
+        by_size(here, f"Test accuracy: {INTERVAL}", mean_accuracy, SHARE),
+        by_size(here, f"Runs with a test accuracy of {SOLVED} or more", lambda some: reached(SHARE.summary(some))),
+        by_size(here, f"Training accuracy minus test accuracy, run by run: {INTERVAL}", gap_of),
+    ]
+
+
+def at_eight(records: Runs) -> str:
+    """Describe the results at the size of which the paper speaks."""
+    every = {cell: s for cell in runs.cells(records) if (s := SHARE.summary(at(records, cell)))}
+    if not every:
+        return f"There are no runs with {SIZE} units, of which the paper speaks."
+    parts = [f"{runs.name(c)} {SHARE.interval(s)[:-1]}; {count(s.n, 'run')})" for c, s in every.items()]
+    lead = SHARE.difference(at(records, "mufuru"), at(records, "gru"))
+    sentence = f"Mean test accuracy with {SIZE} units: {', '.join(parts)}."
+    return sentence + (f" MuFuRU minus GRU, seed by seed: {SHARE.change(lead)}." if lead else "")
+
+
+def every_size(records: Runs, cell: str) -> str:
+    """Say whether the mean test accuracy is high enough at every size from eight up, with the lowest."""
+    if not (every := summaries(records, cell, SIZE)):
+        return ""
+    low = min(every, key=lambda size: every[size].mean)
+    under = [str(size) for size, summary in every.items() if not summary.reaches(SOLVED)]
+    state = f"below {SOLVED} with {', '.join(under)} units" if under else f"at least {SOLVED} at every size"
+    lowest = f"the lowest mean is {SHARE.interval(every[low])}, with {low}"
+    return f"{runs.name(cell)} from {SIZE} units up: {state}; {lowest}."
+
+
+def solved(records: Runs) -> list[Block]:
+    here = of_part(records, "solved")
+    sentences = [sentence for cell in runs.cells(here) if (sentence := every_size(here, cell))]
+    caption = f"The paper's claims beside {count(len(here), 'run')} in this setting"
+    return [" ".join(sentences), *accuracy(records, "solved"), claims.table(CLAIMS, here, caption)]
+
+
+def operation_weights(records: Runs) -> list[Block]:
+    """Return the heat map, and its numbers as a table."""
+    mufuru = runs.where(records, cell__cell="mufuru")
+    size = SIZE if at(mufuru, "mufuru") else max(sizes(mufuru), default=SIZE)
+    trained = at(mufuru, "mufuru", size)
+    mean, one = inspection.mean(trained, TOKENS), inspection.chosen(trained)
+    if mean is None or one is None:
+        return [inspection.NOTHING]
+    units = count(size, "unit")
+    panels = {f"mean of {mean.n} runs, {units}" if mean.n > 1 else f"one run, {units}": mean}
+    caption = "Average weight of every operation at a token, over units and test formulae; the highest is framed."
+    if mean.n > 1 and (single := inspection.mean([one], TOKENS)):
+        panels[f"one of them, seed {runs.setting(one, 'seed')}"] = single
+        caption += " The single run is the one with the best validation accuracy."
+    deviation = " and its standard deviation between runs" if mean.n > 1 else ""
+    table = inspection.table(mean, f"Average weight{deviation}, {units}")
+    return [inspection.picture("operations", panels, caption), Folded("The weights as a table", table)]
+
+
+def operations(records: Runs) -> list[Block]:
+    shown = main(records)
+    return operation_weights(shown) if shown else [REPORT.missing("sweep")]
+
+
+def curves(records: Runs) -> list[Block]:
+    """Return learning curves at a small and a large size, and the use of operations over training."""
+    if not (shown := main(records)):
+        return []
+    used = {f"MuFuRU, {size} units": some for size in sizes(shown) if (some := at(shown, "mufuru", size))}
+    largest = dict(list(used.items())[-MOST_PANELS:])
+    return [*learning(shown), *inspection.over_training("use", largest)]
+
+
+def learning(records: Runs) -> list[Block]:
+    curved = [record for record in records if record.curve]
+    chosen = [size for size in CURVES_AT if size in sizes(curved)] or sizes(curved)[:1]
+    if not chosen:
+        return [results.NO_CURVES]
+    cells = runs.cells(curved)
+    rows = {
+        f"{size} units": {runs.name(cell): some for cell in cells if (some := at(curved, cell, size))}
+        for size in chosen
+    }
+    looks = {runs.name(cell): figures.look(cell, place) for place, cell in enumerate(cells)}
+    caption = (
+        "Mean over the seeds, and the middle half of the runs as a shade. Validation formulae are as long as those of "
+        "training, test formulae are longer."
+    )
+    return [results.curve_picture("curves", rows, "accuracy", looks, caption)]
+
+
+Choice = tuple[float, int, str]
+"""Learning rate, batch size, and first values of the weights."""
+
+
+def choice(record: Record) -> Choice:
+    start = str(runs.setting(record, "cell.initialisation") or "default")
+    start = f"{start} ±{runs.setting(record, 'cell.initial_scale'):g}" if start == "uniform" else start
+    return runs.setting(record, "training.learning_rate"), runs.setting(record, "training.batch_size"), start
+
+
+def starts(choices: list[Choice]) -> list[str]:
+    """Return the different first values, the default first."""
+    return sorted({start for _, _, start in choices}, key=lambda start: (start != "default", start))
+
+
+def open_choices(records: Runs) -> list[Block]:
+    """Return the effect of each choice that the paper leaves open."""
+    here = of_part(records, "open")
+    alt = (
+        "Heat maps of mean test accuracy by learning rate and batch size, one for each size, cell and "
+        "initialisation; the numbers are in the next tables"
+    )
+    caption = "Mean test accuracy by learning rate (down), batch size (across) and first values of the weights."
+    blocks: list[Block] = [best_choice(here, size) for size in sizes(here)]
+    blocks.append(Picture("open", lambda: choice_maps(here), alt, caption))
+    return blocks + [Folded(f"All choices with {size} units", choice_table(here, size)) for size in sizes(here)]
+
+
+def best_choice(records: Runs, size: int) -> str:
+    """Describe the best choice of each cell, and in how many choices one cell is surely ahead."""
+    parts, by_choice = [], runs.grouped(runs.where(records, cell__hidden_size=size), choice)
+    for cell in runs.cells(records):
+        every = {c: s for c, some in by_choice.items() if (s := SHARE.summary(runs.where(some, cell__cell=cell)))}
+        if every:
+            rate, batch, start = best = max(every, key=lambda c: every[c].mean)
+            words = f"rate {rate:g}, batches of {batch}, {start} first values"
+            parts.append(f"{runs.name(cell)} {SHARE.interval(every[best])} ({words})")
+    pairs = [[runs.where(some, cell__cell=cell) for cell in ("mufuru", "gru")] for some in by_choice.values()]
+    leads = [interval for one, other in pairs if (d := SHARE.difference(one, other)) and (interval := d.interval())]
+    ahead, behind = sum(low > 0 for low, _ in leads), sum(high < 0 for _, high in leads)
+    counts = (
+        f" Of {len(leads)} choices, the 95 % interval of MuFuRU minus GRU is above 0 in {ahead}, below 0 in {behind} "
+        f"and holds 0 in {len(leads) - ahead - behind}."
+    )
+    return f"Best choice of each cell with {size} units: {'; '.join(parts)}.{counts if leads else ''}"
+
+
+def choice_table(records: Runs, size: int) -> Table:
+    """Return the mean test accuracy of every cell for each choice."""
+    by_choice = runs.grouped(runs.where(records, cell__hidden_size=size), choice)
+    order = starts(list(by_choice))
+    rows = {
+        (f"{rate:g}", str(batch), start): by_choice[rate, batch, start]
+        for rate, batch, start in sorted(by_choice, key=lambda c: (c[0], c[1], order.index(c[2])))
+    }
+    caption = f"Test accuracy with {size} units: {INTERVAL}. Last column: seed by seed"
+    head = ("learning rate", "batch size", "first values")
+    return results.pivot(rows, head, caption, mean_accuracy, SHARE)
+
+
+def choice_maps(records: Runs) -> Figure:
+    """Draw a row of heat maps for each size and cell, a column for the first values."""
+    every = runs.grouped(records, lambda r: (r.config["cell"]["hidden_size"], r.config["cell"]["cell"], *choice(r)))
+    rates, batches = runs.values(records, "training.learning_rate"), runs.values(records, "training.batch_size")
+    columns = starts([key[2:] for key in every])
+
+    def mean(*key: Any) -> float:
+        summary = SHARE.summary(every.get(key, ()))
+        return summary.mean if summary else math.nan
+
+    rows = [
+        {
+            f"{runs.name(cell)}, {size} units" + (f", {start}" if len(columns) > 1 else ""): [
+                [mean(size, cell, rate, batch, start) for batch in batches] for rate in rates
+            ]
+            for start in columns
+        }
+        for size in sizes(records)
+        for cell in runs.cells(records)
+    ]
+    down = maps.Side("learning rate", [f"{rate:g}" for rate in rates])
+    return maps.grid(rows, down, maps.Side("batch size", list(map(str, batches))), GUESSING, 1)
+
+
+def variant(record: Record) -> str:
+    """Return a name for the operations that a unit has."""
+    cell = str(runs.setting(record, "cell.cell"))
+    if cell != "mufuru":
+        return runs.name(cell)
+    operations = set(runs.setting(record, "cell.ops") or PAPER)
+    left_out = [name for name in PAPER if name not in operations]
+    if operations <= set(PAPER) and len(left_out) <= 1:
+        return f"without {left_out[0]}" if left_out else ALL
+    added = operations - set(GATES)
+    if operations >= set(GATES) and len(added) <= 1:
+        return f"{GATED} with {added.pop()}" if added else GATED
+    return ", ".join(sorted(operations))
+
+
+def variants(records: Runs) -> dict[str, list[Record]]:
+    """Return all seven first, then those that lack one, then keep and replace with one, then the rest."""
+    order = [ALL, *(f"without {op}" for op in PAPER), GATED, *(f"{GATED} with {op}" for op in PAPER)]
+    every = runs.grouped(records, variant)
+    return {name: every[name] for name in [*(n for n in order if n in every), *sorted(every.keys() - set(order))]}
+
+
+def ablation(records: Runs) -> list[Block]:
+    """Return which operation matters."""
+    here = of_part(records, "ablation")
+    alt = f"Dot plot of test accuracy for each set of operations; {BELOW}"
+    caption = (
+        "Test accuracy by the operations the unit has: mean (dot), 95 % interval (bar), every run (faint dots). "
+        "Broken line: mean of all seven."
+    )
+    by_units = {size: variants(runs.where(here, cell__hidden_size=size)) for size in sizes(here)}
+    panels = {
+        f"{size} units": {name: s for name, some in lines.items() if (s := SHARE.summary(some))}
+        for size, lines in by_units.items()
+    }
+    blocks: list[Block] = [sentence for size, lines in by_units.items() if (sentence := _matters(lines, size))]
+    blocks.append(Picture("ablation", lambda: marks.variants(panels, list(variants(here)), ALL, SHARE), alt, caption))
+    head = ("operations", "test accuracy", f"runs with {SOLVED} or more", "change from all seven")
+    for size, lines in by_units.items():
+        rows = []
+        for name, some in lines.items():
+            summary, change = SHARE.summary(some), None if name == ALL else SHARE.difference(some, lines.get(ALL, ()))
+            rows.append((name, SHARE.interval(summary), reached(summary), SHARE.change(change)))
+        words = f"Test accuracy with {size} units: {INTERVAL}. Last column: seed by seed"
+        blocks.append(Table(words, head, tuple(rows)))
+    return blocks
+
+
+def _matters(lines: runs.Lines, size: int) -> str:
+    """Name the operation whose absence costs most, and the one that adds most to keep and replace."""
+
+    def changes(name: str, base: str) -> dict[str, Summary]:
+        every = {op: SHARE.difference(lines.get(f"{name} {op}", ()), lines.get(base, ())) for op in PAPER}
+        return {op: change for op, change in every.items() if change}
+
+    lost, gained, parts = changes("without", ALL), changes(f"{GATED} with", GATED), []
+    if lost:
+        worst = min(lost, key=lambda op: lost[op].mean)
+        parts.append(f"leaving out {worst} changes test accuracy most for the worse, {SHARE.change(lost[worst])}")
+    if gained:
+        best = max(gained, key=lambda op: gained[op].mean)
+        parts.append(f"{best} adds most to keep and replace, {SHARE.change(gained[best])}")
+    return f"With {size} units {'; '.join(parts)}." if parts else ""
+
+
+def by_cell_and_size(records: Runs) -> dict[tuple[str, ...], list[Record]]:
+    here = [(cell, size) for cell in runs.cells(records) for size in sizes(records)]
+    return {(runs.name(c), str(size)): some for c, size in here if (some := at(records, c, size))}
+
+
+def headline(part: str) -> Callable[[Runs, str], Runs]:
+    return lambda records, cell: at(of_part(records, part), cell)
+
+
+REPORT = Report(
+    "logic",
+    "Evaluating Boolean formulae",
+    ("logic",),
+    SHARE,
+    ("cell.cell", "cell.hidden_size"),
+    about,
+    "sweep",
+    {
+        "sweep": Section(
+            "Accuracy by hidden size", partial(accuracy, part="sweep"), (), "The paper's setting", "figures"
+        ),
+        "short": Section(
+            "Accuracy in the short form",
+            partial(accuracy, part="short"),
+            heading="Trained on short formulae, tested on longer ones",
+        ),
+        "solved": Section("One setting for every size", solved, (), "One setting for every size", "figures"),
+        "open": Section(
+            "What the paper left open",
+            open_choices,
+            ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale"),
+        ),
+        "ablation": Section("Fewer operations", ablation, ("cell.ops",)),
+    },
+    {"claims": View("Beside the paper", beside)},
+    {
+        "operations": View("Operations by token", operations),
+        "curves": View("Learning curves", curves, documented=False),
+    },
+    tuple(
+        Headline(f"Boolean formulae, {SIZE} units, learning rate {rate}", ACCURACY, headline(part))
+        for part, rate in (("sweep", 0.001), ("solved", 0.01))
+    ),
+    operations=operation_weights,
+)
+EXPERIMENT = Experiment(
+    REPORT,
+    LogicGrid,
+    "figures --cells mufuru gru --sizes 8 64 --seeds 5",
+    long=False,
+    # its runs are many and their curves would be most of the records
+    curve_lines=0,
+    unfinished=frozenset({"features"}),
+    columns=("cell", "units"),
+    lines=by_cell_and_size,
+)

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from typing import Literal
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING, Any, Literal
 
 from mufuru.experiments.report import runs
-from mufuru.experiments.report.figures import style
-from mufuru.experiments.report.runs import Runs
+from mufuru.experiments.report.figures import EVERY_LOOK, GRID, Look, new, style
+from mufuru.experiments.report.runs import Lines, Runs
 
-Groups = Mapping[str, Mapping[str, Runs]]
-"""Row title -> name of the line -> the runs that differ in their seed alone."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Groups = Mapping[str, Lines]
+"""Title of a row of figures -> its lines."""
 Curve = dict[float, list[float]]
 Axis = Literal["epoch", "update"]
-"""What the curves run along: epochs, or updates where there are several looks in an epoch."""
-EVERY_LOOK = (*style.CELLS.values(), *style.OTHERS)
+"""Unit of the horizontal axis: epochs, or updates where there are several evaluations in an epoch."""
 
 
-def draw(rows: Groups, metric: str, looks: dict[str, style.Look], by: Axis = "epoch") -> Figure:
-    """A row for each title: the loss on the left, the metric on the right."""
-    with style.style():
-        figure = style.new(8.4, 0.6 + 2.3 * len(rows))
+def draw(rows: Groups, metric: str, looks: Mapping[str, Look], by: Axis = "epoch") -> Figure:
+    """Draw a row for each title: the loss on the left, the metric on the right."""
+    with style():
+        figure = new(8.4, 0.6 + 2.3 * len(rows))
         grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True, sharey="col")
         for (left, right), (title, lines) in zip(grid, rows.items(), strict=True):
             for name, records in lines.items():
@@ -33,37 +32,39 @@ def draw(rows: Groups, metric: str, looks: dict[str, style.Look], by: Axis = "ep
                 _line(right, curve(records, "valid", metric, by), looks[name], name)
             for axes, what in ((left, "training loss"), (right, f"validation {metric}")):
                 axes.set_title(f"{title}: {what}" if title else what)
-                axes.grid(color=style.GRID, linewidth=0.8)
+                axes.grid(color=GRID, linewidth=0.8)
         for axes in grid[-1]:
             _along(axes, by)
         _legend(figure, grid[0][0])
         return figure
 
 
-def draw_use(panels: Mapping[str, Runs], by: Axis = "epoch") -> Figure:
-    """A panel for each title: a line for each operation's mean weight."""
-    with style.style():
-        figure = style.new(4.2 * max(2, len(panels)), 3.0)
+def draw_use(panels: Lines, by: Axis = "epoch") -> Figure:
+    """Draw a panel for each title: a line for each operation's mean weight."""
+    with style():
+        figure = new(4.2 * max(2, len(panels)), 3.0)
         (row,) = figure.subplots(1, len(panels), squeeze=False, sharey=True)
         for axes, (title, records) in zip(row, panels.items(), strict=True):
             for place, name in enumerate(operations_of(records)):
                 _line(axes, curve(records, "operations", name, by), EVERY_LOOK[place % len(EVERY_LOOK)], name)
             axes.set_title(title)
             _along(axes, by)
-            axes.grid(color=style.GRID, linewidth=0.8)
+            axes.grid(color=GRID, linewidth=0.8)
         row[0].set_ylabel("mean weight")
         _legend(figure, row[0])
         return figure
 
 
 def _along(axes: Axes, by: Axis) -> None:
-    """There is no half of an epoch or update."""
+    """Label the horizontal axis; there is no half of an epoch or update."""
+    from matplotlib.ticker import MaxNLocator
+
     axes.set_xlabel(by)
     axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
 def operations_of(records: Runs) -> list[str]:
-    """Those whose use the curves hold, in the order of the runs' settings."""
+    """Return the operations whose use the curves hold, in the order of the runs' settings."""
     held = dict.fromkeys(name for record in records for line in record.curve for name in line.get("operations", ()))
     # records are written with their names in alphabetical order
     listed = (name for record in records for name in runs.setting(record, "cell.ops") or ())
@@ -71,44 +72,34 @@ def operations_of(records: Runs) -> list[str]:
 
 
 def curve(records: Runs, split: str, metric: str, by: Axis = "epoch") -> Curve:
-    """The values of all runs by epoch or update."""
-    found: Curve = {}
+    """Return the values of all runs by epoch or update."""
+    values: Curve = {}
     for record in records:
         for line in record.curve:
             value = line.get(split, {}).get(metric)
             if value is not None:
-                found.setdefault(float(line[by]), []).append(float(value))
-    return dict(sorted(found.items()))
+                values.setdefault(float(line[by]), []).append(float(value))
+    return dict(sorted(values.items()))
 
 
 def axis_of(records: Runs) -> Axis:
-    """Epochs where every run has one look in each, else updates."""
+    """Return epochs where every run has one evaluation in each, else updates."""
     once = all(len({line["epoch"] for line in record.curve}) == len(record.curve) for record in records)
     return "epoch" if once else "update"
 
 
-def _line(axes: Axes, found: Curve, look: style.Look, name: str) -> None:
-    epochs = list(found)
-    means = [statistics.fmean(values) for values in found.values()]
-    every = max(1, len(epochs) // 6)
-    axes.plot(
-        epochs,
-        means,
-        color=look.colour,
-        linestyle=look.line,
-        marker=look.marker,
-        markevery=every,
-        markersize=4,
-        linewidth=1.6,
-        label=name,
-    )
-    if any(len(values) > 1 for values in found.values()):
-        low, high = zip(*map(middle, found.values()), strict=True)
-        axes.fill_between(epochs, low, high, color=look.colour, alpha=0.15, linewidth=0)
+def _line(axes: Axes, values: Curve, look: Look, name: str) -> None:
+    along = list(values)
+    means = [statistics.fmean(some) for some in values.values()]
+    marks: Any = {"marker": look.marker, "markevery": max(1, len(along) // 6), "markersize": 4}
+    axes.plot(along, means, color=look.colour, linestyle=look.line, linewidth=1.6, label=name, **marks)
+    if any(len(some) > 1 for some in values.values()):
+        low, high = zip(*map(middle, values.values()), strict=True)
+        axes.fill_between(along, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
 def middle(values: list[float]) -> tuple[float, float]:
-    """The quarter points, between which half of the runs are."""
+    """Return the quarter points, between which half of the runs are."""
     if len(values) == 1:
         return values[0], values[0]
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")

@@ -1,0 +1,181 @@
+"""The inner life of trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import runs
+from mufuru.experiments.report.figures import curves, maps
+from mufuru.experiments.report.figures.maps import Weights
+from mufuru.experiments.report.page import MISSING, Block, Folded, Picture, Table
+from mufuru.experiments.report.runs import Lines, Runs
+from mufuru.experiments.report.statistics import Summary, summarise
+from mufuru.ops import PAPER
+
+BELOW = "the numbers are in the next table"
+NOTHING = "None of these runs recorded which operations its units use."
+
+
+def mean(records: Runs, order: tuple[str, ...] = ()) -> Weights | None:
+    """Return the mean over the runs with the tokens and operations of the first; None where no run has weights.
+
+    Tokens come in the given order; others last, in the order of the record.
+    """
+    every = [weights for record in records if (weights := recorded(record))]
+    if not every:
+        return None
+    tokens = ordered(every[0], order)
+    operations = ordered(every[0][tokens[0]], PAPER)
+    same = [w for w in every if w.keys() == set(tokens) and all(row.keys() == set(operations) for row in w.values())]
+    cells = [[[w[token][op] for w in same] for op in operations] for token in tokens]
+    means = tuple(tuple(statistics.fmean(cell) for cell in row) for row in cells)
+    deviations = tuple(tuple(statistics.stdev(cell) for cell in row) for row in cells) if len(same) > 1 else None
+    return Weights(tokens, operations, means, deviations, len(same))
+
+
+def _inspection(record: Record) -> dict[str, Any]:
+    weights: dict[str, Any] = record.result.get("inspection", {}).get("operation_weights", {})
+    return weights
+
+
+def recorded(record: Record) -> dict[str, dict[str, float]]:
+    """Return token -> operation -> weight; tokens that were never read are left out."""
+    inspected = _inspection(record)
+    rows = zip(inspected.get("tokens", ()), inspected.get("weight", ()), strict=True)
+    return {token: dict(zip(inspected["ops"], row, strict=True)) for token, row in rows if row is not None}
+
+
+def ordered(names: Iterable[str], order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in a given order; those that it lacks come last, as they are."""
+    return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
+
+
+def chosen(records: Runs) -> Record | None:
+    """Return one run to look at: the best validation accuracy, the first seed of equals. The test set has no say."""
+    usable = [record for record in records if recorded(record)]
+    return min(usable, key=lambda r: (-(runs.metric(r, "valid") or 0.0), runs.setting(r, "seed")), default=None)
+
+
+def effective(records: Runs) -> Summary | None:
+    """Return over how many operations a unit spreads its weight at one step: the exponential of the mean entropy."""
+    entropies = [_inspection(record).get("entropy") for record in records]
+    known = [math.exp(entropy) for entropy in entropies if entropy is not None]
+    return summarise(known) if known else None
+
+
+def table(weights: Weights, caption: str) -> Table:
+    """Return the numbers of the heat map, with the deviation between runs where there are several."""
+    rows = []
+    for index, token in enumerate(weights.tokens):
+        cells = [f"{value:.2f}" for value in weights.values[index]]
+        if weights.deviations:
+            cells = [f"{cell} ± {d:.2f}" for cell, d in zip(cells, weights.deviations[index], strict=True)]
+        rows.append((token, *cells))
+    return Table(caption, ("token", *weights.operations), tuple(rows))
+
+
+def picture(name: str, panels: Mapping[str, Weights], caption: str, rows: str = "tokens") -> Picture:
+    """Return one heat map for each title."""
+    first = next(iter(panels.values()))
+    alt = f"Heat map of {len(first.tokens)} {rows} by {len(first.operations)} operations; {BELOW}"
+    return Picture(name, lambda: maps.operations(panels), alt, caption)
+
+
+def use(name: str, lines: Lines, where: str) -> list[Block]:
+    """Return one heat map for each title, of runs that differ in their seed alone, and their numbers as tables."""
+    means = {title: weights for title, records in lines.items() if (weights := mean(records))}
+    if not means:
+        return [NOTHING]
+    titles = {f"{t}, one run" if w.n == 1 else f"{t}, mean of {w.n} runs": w for t, w in means.items()}
+    # panels share their rows: those that have others get figures of their own
+    alike = len({weights.tokens for weights in means.values()}) == 1
+    caption = f"Average weight of every operation, over units and {where}; the highest of each row is framed."
+    blocks: list[Block] = [
+        picture(name if place == 0 else f"{name}-{place + 1}", panels, caption, "kinds of tokens")
+        for place, panels in enumerate([titles] if alike else [{title: w} for title, w in titles.items()])
+    ]
+    for title, weights in means.items():
+        blocks.append(Folded(f"{title}: the weights as a table", _counted(weights, lines[title], title)))
+        if spread := _spread(weights, lines[title], title):
+            blocks.append(Folded(f"{title}: the spread within a class", spread))
+    return blocks
+
+
+def _counted(weights: Weights, records: Runs, title: str) -> Table:
+    """Return the weights with how often a class was read: all runs read the same data."""
+    caption = f"{title}: mean weight" + (" and its standard deviation between runs" if weights.n > 1 else "")
+    plain = table(weights, caption)
+    seen = next((counts for record in records if (counts := _counts(record))), {})
+    rows = tuple((row[0], f"{seen[row[0]]:,}" if row[0] in seen else MISSING, *row[1:]) for row in plain.rows)
+    return Table(caption, ("read", "times", *plain.head[1:]), rows)
+
+
+def _counts(record: Record) -> dict[str, int]:
+    inspected = _inspection(record)
+    return dict(zip(inspected.get("tokens", ()), inspected.get("counts", ()), strict=False))
+
+
+def _spread(weights: Weights, records: Runs, title: str) -> Table | None:
+    """Return how much the words of one class differ; None where the runs did not record it."""
+    every = [classes for record in records if (classes := record.result.get("inspection", {}).get("classes"))]
+    rows = []
+    for name in weights.tokens:
+        if here := [classes[name]["sd"] for classes in every if name in classes]:
+            rows.append((name, *(f"{statistics.fmean(sd[op] for sd in here):.2f}" for op in weights.operations)))
+    caption = f"{title}: standard deviation of the weight between the tokens of a class, mean over the runs"
+    return Table(caption, ("read", *weights.operations), tuple(rows)) if rows else None
+
+
+def over_training(name: str, lines: Lines) -> list[Block]:
+    """Return how the use of the operations changed in training; nothing where no curve holds it."""
+    held = {title: records for title, records in lines.items() if curves.operations_of(records)}
+    if not held:
+        return []
+    every = [record for records in held.values() for record in records]
+    by = curves.axis_of(every)
+    alt = f"Mean weight of {', '.join(curves.operations_of(every))} by {by}, for {', '.join(held)}"
+    caption = (
+        "Use of the operations while it learns: mean weight over units and a part of the validation data, first "
+        "layer. Mean over the seeds, and the middle half of the runs as a shade."
+    )
+    return [Picture(name, lambda: curves.draw_use(held, by), alt, caption)]
+
+
+def sentences_of(record: Record) -> list[dict[str, Any]]:
+    """Return `[{"word", "text", "label", "tokens": [{"token", "weights", "probability"}]}]`, where the sentence was
+    chosen for the word and the probability is the label's."""
+    sentences: list[dict[str, Any]] = record.result.get("inspection", {}).get("sentences", [])
+    return sentences
+
+
+def sentences(name: str, records: Runs) -> list[Block]:
+    """Return a figure and a table for each sentence of one run: the one with the best validation accuracy."""
+    one = chosen([record for record in records if sentences_of(record)])
+    if one is None:
+        return ["None of these runs recorded sentences."]
+    blocks: list[Block] = [
+        f"MuFuRU with seed {runs.setting(one, 'seed')}, the run with the best validation accuracy. At each word: the "
+        "weight of every operation, mean over the units, and the probability of the sentence's own label if the "
+        "sentence ended there."
+    ]
+    for number, sentence in enumerate(sentences_of(one), 1):
+        blocks += _sentence(f"{name}-{number}", sentence)
+    return blocks
+
+
+def _sentence(name: str, sentence: dict[str, Any]) -> list[Block]:
+    steps, label, text = sentence["tokens"], sentence["label"], sentence["text"]
+    # a file of records has lost the order of the run
+    ops = ordered(steps[0]["weights"], PAPER)
+    alt = f"Heat map of {len(steps)} words by operations, and the probability after each; {BELOW}"
+    caption = f"“{text}” ({label}; the first short sentence with “{sentence['word']}”)."
+    rows = tuple((s["token"], *(f"{s['weights'][op]:.2f}" for op in ops), f"{s['probability']:.2f}") for s in steps)
+    content = Table(f"“{text}”", ("word", *ops, str(label)), rows)
+    return [
+        Picture(name, lambda: maps.sentence(steps, ops, label), alt, caption),
+        Folded("The sentence as a table", content),
+    ]

@@ -1,0 +1,164 @@
+"""The paper's claims on propositional formulae, and how they are judged."""
+
+from __future__ import annotations
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.report import inspection, runs
+from mufuru.experiments.report.claims import UNKNOWN, Claim, Verdict, judged
+from mufuru.experiments.report.measure import Measure
+from mufuru.experiments.report.page import MISSING
+from mufuru.experiments.report.runs import Runs
+from mufuru.experiments.report.statistics import Summary, paired
+
+SHARE = Measure("accuracy", digits=3, lowest=0.0, highest=1.0)
+SIZE = 8
+"""The memory size of which the paper speaks (section 4.1); it gives no accuracy in numbers."""
+SOLVED = 0.99
+"""Test accuracy from which a run counts as having learned to evaluate formulae."""
+GAP = 0.05
+"""Training accuracy above test accuracy by more than this counts as overfitting."""
+
+
+def at(records: Runs, cell: str, size: int = SIZE) -> list[Record]:
+    return runs.where(records, cell__cell=cell, cell__hidden_size=size)
+
+
+def sizes(records: Runs) -> list[int]:
+    return runs.values(records, "cell.hidden_size")
+
+
+def summaries(records: Runs, cell: str, least: int = 0) -> dict[int, Summary]:
+    """Return the test accuracy of a cell at each hidden size from the least up."""
+    every = {size: SHARE.summary(at(records, cell, size)) for size in sizes(records) if size >= least}
+    return {size: summary for size, summary in every.items() if summary}
+
+
+def gap(records: Runs) -> Summary | None:
+    """Return training accuracy minus test accuracy, run by run."""
+    return paired(SHARE.by_seed(records, "train"), SHARE.by_seed(records))
+
+
+def gaps(records: Runs, cell: str) -> dict[int, Summary]:
+    return {size: g for size in sizes(records) if size >= SIZE and (g := gap(at(records, cell, size)))}
+
+
+def reached(summary: Summary | None) -> str:
+    return MISSING if summary is None else f"{summary.reaching(SOLVED)} of {summary.n}"
+
+
+def small(records: Runs) -> Verdict:
+    if (summary := SHARE.summary(at(records, "mufuru"))) is None:
+        return UNKNOWN
+    measured = f"MuFuRU, {SIZE} units: {SHARE.interval(summary)}; {reached(summary)} runs reach {SOLVED}"
+    return judged(measured, summary.reaches(SOLVED), summary.reaching(SOLVED) > 0)
+
+
+def struggles(records: Runs) -> Verdict:
+    gru, lead = SHARE.summary(at(records, "gru")), SHARE.difference(at(records, "mufuru"), at(records, "gru"))
+    if gru is None or lead is None:
+        return UNKNOWN
+    measured = f"GRU, {SIZE} units: {SHARE.interval(gru)}; MuFuRU minus GRU {SHARE.change(lead)}"
+    return judged(measured, lead.margin is not None and lead.mean > lead.margin and not gru.reaches(SOLVED))
+
+
+def emulates(records: Runs) -> Verdict:
+    larger = summaries(records, "gru", SIZE + 1)
+    if not larger:
+        return UNKNOWN
+    best = max(larger, key=lambda size: larger[size].mean)
+    measured = f"best GRU above {SIZE} units has {best}: {SHARE.interval(larger[best])}"
+    return judged(measured, larger[best].reaches(SOLVED), any(summary.reaching(SOLVED) for summary in larger.values()))
+
+
+def gru_overfits(records: Runs) -> Verdict:
+    if not (by_units := gaps(records, "gru")):
+        return UNKNOWN
+    largest, over = max(by_units), [size for size in by_units if by_units[size].mean > GAP]
+    measured = f"GRU, {largest} units: training minus test {SHARE.change(by_units[largest])}"
+    return judged(measured, largest in over, bool(over))
+
+
+def never_overfits(records: Runs) -> Verdict:
+    if not (by_units := gaps(records, "mufuru")):
+        return UNKNOWN
+    worst = max(by_units, key=lambda size: by_units[size].mean)
+    over = [size for size, summary in by_units.items() if summary.mean > GAP]
+    measured = f"widest gap of MuFuRU at {worst} units: training minus test {SHARE.change(by_units[worst])}"
+    measured += f"; above the bar with {', '.join(map(str, over))} units" if over else ""
+    return judged(measured, not over, len(over) < len(by_units))
+
+
+def sparse(records: Runs) -> Verdict:
+    used, weights = inspection.effective(at(records, "mufuru")), inspection.mean(at(records, "mufuru"))
+    if used is None or weights is None:
+        return UNKNOWN
+    several = len(weights.operations)
+    measured = f"{SIZE} units: at a step, a unit's weight is spread as over {used.mean:.1f} of {several} operations"
+    return judged(measured, used.mean <= several / 2)
+
+
+def multiplies(records: Runs) -> Verdict:
+    weights = inspection.mean(at(records, "mufuru"))
+    if weights is None or "OR" not in weights.tokens:
+        return UNKNOWN
+    row = weights.row("OR")
+    top = max(row, key=row.__getitem__)
+    each = [one.row("OR") for record in at(records, "mufuru") if (one := inspection.mean([record]))]
+    chose = sum(max(one, key=one.__getitem__) == "mul" for one in each)
+    first = f"{top} has the highest mean weight, {row[top]:.2f}; mul is first in {chose} of {len(each)} runs"
+    return judged(f"{SIZE} units: {first}", top == "mul", chose > 0)
+
+
+FIGURE_A, FIGURE_B = "4.1, Figure 1(a)", "4.1, Figure 1(b)"
+CLAIMS: tuple[Claim[Runs], ...] = (
+    Claim(
+        "small",
+        "the MuFuRU learns to evaluate Boolean formulae with a memory size of only 8",
+        FIGURE_A,
+        f"mean test accuracy at {SIZE} units is {SOLVED} or more (in part: some runs reach it)",
+        small,
+    ),
+    Claim(
+        "struggles",
+        "the GRU struggles to generalize to longer sequences",
+        FIGURE_A,
+        f"at {SIZE} units the GRU's mean is below {SOLVED} and the 95 % interval of MuFuRU's lead is above 0",
+        struggles,
+    ),
+    Claim(
+        "emulates",
+        "The GRU can emulate the operations needed to evaluate Boolean gates when provided with a much larger hidden "
+        "dimension",
+        FIGURE_A,
+        f"the mean reaches {SOLVED} at some larger size (in part: some runs do)",
+        emulates,
+    ),
+    Claim(
+        "gru overfits",
+        "but it quickly starts to overfit with larger hidden dimensions",
+        FIGURE_A,
+        f"at the largest size, training accuracy is more than {GAP} above test accuracy (in part: at another size)",
+        gru_overfits,
+    ),
+    Claim(
+        "never overfits",
+        "the MuFuRU does not overfit even for large hidden dimensions",
+        FIGURE_A,
+        f"at no size from {SIZE} up is training accuracy more than {GAP} above test accuracy (in part: at some)",
+        never_overfits,
+    ),
+    Claim(
+        "sparse",
+        "it makes sparse use of the provided operations",
+        FIGURE_B,
+        "the weight of a step is spread as over at most half of the operations (exponential of the mean entropy)",
+        sparse,
+    ),
+    Claim(
+        "or",
+        "multiplication has the highest weight for modeling OR",
+        FIGURE_B,
+        "mul has the highest mean weight at OR (in part: in some runs)",
+        multiplies,
+    ),
+)
