@@ -21,10 +21,8 @@ from mufuru.experiments.settings import SettingError, from_json, to_json
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig, ClassifyTask, DataConfig
 from mufuru.experiments.tasks.classify.batches import shuffled
-from mufuru.experiments.tasks.classify.meaning import build_vocabulary
-from mufuru.experiments.tasks.classify.word_classes import CLASSES, word_class
 from mufuru.experiments.tasks.task import Totals
-from mufuru.experiments.tasks.words import UNKNOWN_SCALE
+from mufuru.experiments.tasks.words import CLASSES, UNKNOWN_SCALE, build_vocabulary, word_class
 
 
 class Says(nn.Module):

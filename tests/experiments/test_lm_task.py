@@ -20,7 +20,7 @@ from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig, CellName
-from mufuru.experiments.tasks.lm import PRESETS, DataConfig, LMConfig, LMTask, inspection, restore
+from mufuru.experiments.tasks.lm import PRESETS, DataConfig, LMConfig, LMTask, inspection
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.lm.task import first_token
 from mufuru.experiments.tasks.task import Task, Totals
@@ -176,7 +176,7 @@ def test_an_embedding_of_another_size() -> None:
 
 
 def test_a_model_carries_its_vocabulary() -> None:
-    assert restore(config(), task().build().state_dict()).vocabulary == VOCABULARY
+    assert LanguageModel.restored(config(), task().build().state_dict()).vocabulary == VOCABULARY
 
 
 def test_weights_of_another_text_are_refused() -> None:

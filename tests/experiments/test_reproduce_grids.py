@@ -17,7 +17,7 @@ from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.reproduce import Grid, LMGrid, SentimentGrid, beforehand, curves
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
-from mufuru.experiments.tasks.lm import batches
+from mufuru.experiments.tasks.lm import task as batches
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
 WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}

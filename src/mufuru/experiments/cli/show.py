@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import models, runs, tables
 
 HUGE = 1e7
 
@@ -31,6 +30,8 @@ def show_accuracy(title: str, records: Sequence[Record]) -> None:
 
 
 def _accuracies(records: Sequence[Record]) -> Iterator[list[str]]:
+    from mufuru.experiments.report import runs, tables
+
     for cell in runs.cells(records):
         for size in runs.values(runs.where(records, cell__cell=cell), "cell.hidden_size"):
             found = runs.summary(runs.where(records, cell__cell=cell, cell__hidden_size=size))
@@ -39,7 +40,9 @@ def _accuracies(records: Sequence[Record]) -> Iterator[list[str]]:
 
 
 def show_models(title: str, records: Sequence[Record]) -> None:
-    """What each model reaches on the test data over the seeds."""
+    """The test metric of each model over the seeds."""
+    from mufuru.experiments.report import models
+
     measure = models.measure_of(records)
     head = ["model", "runs", f"test {measure.name} (95 % interval)"]
     summaries = ((name, models.summary(found)) for name, found in models.by_settings(records).items())

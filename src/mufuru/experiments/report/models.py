@@ -12,6 +12,7 @@ from mufuru.experiments.report import runs
 from mufuru.experiments.report.runs import Runs
 from mufuru.experiments.report.statistics import NOISE, Summary, paired, summarise
 from mufuru.experiments.report.tables import MISSING
+from mufuru.experiments.tasks import KINDS
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,6 @@ AXES = ("cell.cell", "cell.controller_size", "cell.controller_activation")
 """The settings that tell models apart."""
 PERPLEXITY = Measure("perplexity", "perplexity", 1, 1.0, lower_is_better=True)
 ACCURACY = Measure("accuracy", "accuracy, %", 2, 100.0, lower_is_better=False, highest=100.0)
-NAMES = {"mufuru": "TreeMuFuRU", "lstm": "Tree-LSTM"}
-"""Of the cells of the task trees."""
 
 
 def measure_of(records: Runs) -> Measure:
@@ -78,8 +77,8 @@ def measure_of(records: Runs) -> Measure:
 def model(record: Record) -> str:
     """What a reader calls it: the cell, and the controller where it has one."""
     cell = str(cell_of(record))
-    if record.task == "trees":
-        return NAMES.get(cell, cell)
+    if record.task in KINDS and cell in (names := KINDS[record.task].cell_names):
+        return names[cell]
     controller = runs.setting(record, "cell.controller_size")
     if controller is None:
         return runs.name(cell)

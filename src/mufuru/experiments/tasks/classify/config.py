@@ -1,4 +1,4 @@
-"""The settings of classifiers of sequences, and those that have a name."""
+"""Settings and presets of classifiers of sequences."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from mufuru.experiments.data.labelled import Format
 from mufuru.experiments.data.tokens import Cut
 from mufuru.experiments.settings import SettingError, Training, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.classify.pooling import PoolingName
 from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
+
+PoolingName = Literal["last", "max", "mean", "attention"]
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The labelled sequences: the Stanford Sentiment Treebank, or files of one's own.
+    """The labelled sequences: the Stanford Sentiment Treebank, or your own files.
 
-    Paths are kept as they were given, so that a run's settings do not tell of the machine: one that was started with
-    relative paths goes on in the same folder.
+    Paths are kept as given: a run that was started with relative paths is resumed in the same folder.
     """
 
     data: str | None = None
@@ -31,9 +31,9 @@ class DataConfig:
     held_out: tuple[float, float] = (0.1, 0.1)
     """Shares of each label's sequences that are held out for validation and for the test, where no files are given."""
     split_seed: int = 0
-    """Of the choice which are held out: the runs of several seeds have the same test."""
+    """Seed of the held-out choice: runs of several seeds have the same test."""
     format: Format | None = None
-    """Of the files: csv, tsv, jsonl or numeric; None to go by their names and first lines, and say so."""
+    """Format of the files: csv, tsv, jsonl or numeric; None to guess it from names and first lines, and say so."""
     text_column: str | None = None
     """Name of the column with the texts, or its place, from 1; None to guess it, and say so."""
     label_column: str | None = None
@@ -42,9 +42,9 @@ class DataConfig:
     """Name of the column that says train, valid or test, or its place; None for the one called split, if there is one.
     """
     cut: Cut = "words"
-    """What a text is a sequence of: words, with punctuation apart, what stands between blanks, or characters."""
+    """Tokens of a text: words, with punctuation apart, what stands between blanks, or characters."""
     classes: Literal[2, 5] = 2
-    """Of the Sentiment Treebank: 2, negative and positive without the neutral phrases, or all 5."""
+    """Classes of the Sentiment Treebank: 2, negative and positive without the neutral phrases, or all 5."""
     phrases: bool = True
     """Train on all labelled phrases of the Sentiment Treebank, not on its whole sentences alone."""
     distinct_phrases: bool = False
@@ -81,7 +81,7 @@ _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUM
 class ClassifyConfig(WordsConfig):
     """Learn to name the class of a sequence: the sentiment of a phrase, or any labels of any sequences.
 
-    The seed decides first weights, dropout and the order of training; which data is held out is the split's own seed.
+    The seed decides initial weights, dropout and the order of training; split_seed decides which data is held out.
     Numbers are standardised, each channel by its mean and deviation over the training data.
     """
 
@@ -89,14 +89,13 @@ class ClassifyConfig(WordsConfig):
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
-    """Of first weights, dropout and the order of training."""
+    """Seed of initial weights, dropout and the order of training."""
     max_length: int | None = None
     """Most steps of a sequence, the rest is not read; None for no limit."""
     bucketing: bool = True
-    """Train on batches of sequences of like length, which take fewer steps; off for batches drawn at random."""
+    """Train on batches of similar length, which take fewer steps; off for random batches."""
     pooling: PoolingName = "last"
-    """What the classifier sees: the last state, or of all steps' outputs their max, their mean or an attention's
-    choice."""
+    """Input of the classifier: the last state, or the max, the mean or an attention over the outputs of all steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,7 +106,7 @@ class ClassifyConfig(WordsConfig):
 
 
 PRESETS: dict[str, ClassifyConfig] = {
-    # for a file of one's own, without word vectors; first, so that it is where `--data` alone starts from
+    # for your own file, without word vectors; first, so that it is the default with `--data` alone
     "short": ClassifyConfig(
         CellConfig(hidden_size=64),
         Training(epochs=10, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine"),
