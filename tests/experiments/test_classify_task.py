@@ -125,7 +125,7 @@ def test_vectors_are_scaled_and_drawn_words_are_not(tmp_path: Path) -> None:
 def test_batches_without_bucketing() -> None:
     """No length decides them."""
     made = task(bucketing=False)
-    sizes = torch.ones_like(made.batches("train").encoded.lengths)
+    sizes = torch.ones(len(made.labelled.train.targets), dtype=torch.int64)
     expected = shuffled(sizes, made.config.training.batch_size, "classify", made.config.seed, 0, pool=1)
     assert [set(g.tolist()) for g in made.batches("train").groups] == [set(g.tolist()) for g in expected]
 

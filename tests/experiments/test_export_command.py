@@ -130,7 +130,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
         def wrong(model: Any, *rest: Any, **named: Any) -> Any:
             spoilt = copy.deepcopy(model)
             with torch.no_grad():
-                spoilt.output.bias += 2e-3
+                for name, parameter in spoilt.named_parameters():
+                    if name.endswith("output.bias"):
+                        parameter += 2e-3
             return write(spoilt, *rest, **named)
 
         return wrong

@@ -285,7 +285,7 @@ def test_settings_that_cannot_be_meant(changes: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"level": "char"}, "level is for files of your own: name them with --text, or leave level out"),
+        ({"level": "char"}, "level is for files of your own: name them with --text, or leave it out"),
         ({"vocabulary_size": 5}, "vocabulary_size is for files of your own"),
         ({"valid_text": ("a",)}, "valid_text is for files of your own"),
         ({"text": ("a",), "data_dir": "b"}, "data_dir is the folder of the Penn Treebank, and text names other files"),

@@ -172,7 +172,7 @@ def test_a_gru_predicts_what_it_did_as_a_gru() -> None:
     assert isinstance(original.reader.rnn, nn.GRU)
     assert run.parameters == sum(parameter.numel() for parameter in original.parameters())
     with torch.no_grad():
-        x = run.reader.read(SENTENCE).x
+        x = run.reader.steps(SENTENCE).x
         expected = torch.cat([original(pack_sequence([x[: end + 1]])) for end in range(len(x))]).double().softmax(1)
     torch.testing.assert_close(seen, expected, atol=ROUNDING, rtol=0)
 
@@ -274,7 +274,7 @@ def test_cells_without_operations_show_states_alone() -> None:
         run.answer(view(SENTENCE, forbid=("keep",)))
 
 
-@pytest.mark.parametrize(("number", "least"), [(0, 0.99), (1, 0.97)], ids=shipped.NAMES)
+@pytest.mark.parametrize(("number", "least"), [(0, 0.99), (1, 0.97)], ids=[folder.name for folder in shipped()])
 def test_the_shipped_models_evaluate_formulae_they_have_never_seen(number: int, least: float) -> None:
     """The MuFuRU nearly all, and a GRU of as many units some fewer, trained alike."""
     run = shipped_runs()[number]

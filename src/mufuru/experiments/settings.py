@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -83,6 +83,18 @@ def check_fraction(settings: Any, *names: str) -> None:
         value = getattr(settings, name)
         if value is not None and not 0 <= value < 1:
             raise SettingError(f"{name} should be at least 0 and below 1, got {value}")
+
+
+def check_default(settings: Any, names: Iterable[str], reason: str) -> None:
+    """Refuse settings that were changed from their defaults; `reason` follows their name."""
+    for name in names:
+        if getattr(settings, name) != getattr(type(settings), name):
+            raise SettingError(f"{name} {reason}")
+
+
+def check_held_out(shares: tuple[float, float]) -> None:
+    if not (min(shares) > 0 and sum(shares) < 1):
+        raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {shares}")
 
 
 def to_json(settings: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Export:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     to: Target
-    """What to write."""
+    """Format to write."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None
     """File, or folder for safetensors and int8; None for the name of the run with an ending."""
     split: Literal["train", "valid", "test"] = "test"

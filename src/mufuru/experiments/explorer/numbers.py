@@ -1,4 +1,4 @@
-"""What the page shows of a layer: states, operation weights, how a unit's new state came about, and formulas."""
+"""Numbers and formulas of a layer for the page: states, operation weights, the parts of a unit's new state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, A
 
 
 def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
-    """How every new state of a unit came about: the contributions and the rest add up to it.
+    """The parts of every new state of a unit: the contributions and the rest add up to it.
 
     The rest is what zoneout mixes in of the old state; it is 0 without.
     """

@@ -44,7 +44,7 @@ class ExploredRun:
         return int(self.reader.config.cell.num_layers) if self.rnn else 1
 
     def info(self) -> dict[str, Any]:
-        """What the page must know before it asks."""
+        """Facts that the page needs before its first request."""
         reader, cell, rnn = self.reader, self.reader.config.cell, self.rnn
         return {
             "name": self.name, "kind": self.kind, "takes": reader.takes, "examples": list(reader.examples),

@@ -86,15 +86,15 @@ def operations(record: Record) -> str:
 
 
 def pruned(record: Record) -> str:
-    found = record.result.get("pruned")
-    if not found:
+    about = record.result.get("pruned")
+    if not about:
         return ""
-    text = f"Without the operations {', '.join(found['dropped'])}, which were dropped after training: over the "
+    text = f"Without the operations {', '.join(about['dropped'])}, which were dropped after training: over the "
     text += (
-        f"{found['split']} data their {found['measure']} weight stayed under {found['threshold']:g}. Metrics before:"
+        f"{about['split']} data their {about['measure']} weight stayed under {about['threshold']:g}. Metrics before:"
     )
-    rows = [(split, *map(number, row.values())) for split, row in found["before"].items()]
-    return f"## Pruned\n\n{text}\n\n{table(('data', *next(iter(found['before'].values()))), rows)}"
+    rows = [(split, *map(number, row.values())) for split, row in about["before"].items()]
+    return f"## Pruned\n\n{text}\n\n{table(('data', *next(iter(about['before'].values()))), rows)}"
 
 
 def made_with(record: Record) -> str:
@@ -105,12 +105,12 @@ def made_with(record: Record) -> str:
     return f"## Made with\n\n{table(('', ''), rows)}"
 
 
-def _environment(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in ("mufuru", "commit", "torch", "python", "platform", "kernel"):
-        if found.get(key) is not None:
-            yield key, str(found[key])
-    if found.get("command"):
-        yield "command", " ".join(found["command"])
+        if environment.get(key) is not None:
+            yield key, str(environment[key])
+    if environment.get("command"):
+        yield "command", " ".join(environment["command"])
 
 
 def number(value: float | None) -> str:

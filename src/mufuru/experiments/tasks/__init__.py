@@ -51,8 +51,8 @@ KINDS = Kinds(
 
 def hook(name: str, hook: str, run: Path) -> Any:
     """A hook of the task of a run, or an error that names the tasks that have it."""
-    if (found := getattr(KINDS[name], hook)) is None:
+    if (own := getattr(KINDS[name], hook)) is None:
         able = [(kind.noun or "model", other) for other, kind in KINDS.items() if getattr(kind, hook)]
         expected = " or ".join(f"a {noun}, of `mufuru train {other}`" for noun, other in able)
         raise SettingError(f"the run in {run} is of the task {name}: expected {expected}")
-    return found
+    return own

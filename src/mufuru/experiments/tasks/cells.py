@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import mufuru
 from mufuru import ops as operations
-from mufuru.experiments.settings import SettingError, check_positive, choose
+from mufuru.experiments.settings import SettingError, check_default, check_positive, choose
 from mufuru.unit import Activation, ControllerActivation, Reset
 
 T = TypeVar("T")
@@ -35,9 +35,9 @@ OPTIONS: dict[str, frozenset[str]] = {
 }
 """The options that not every cell has, by cell."""
 RESET_GATE: dict[type[nn.Module], int] = {nn.GRU: 0}
-"""Which block of a layer's rows is the reset gate."""
+"""Index of the reset gate among the blocks of a layer's rows."""
 KEEP_GATE: dict[type[nn.Module], int] = {nn.GRU: 1, nn.LSTM: 1}
-"""Which block keeps the state where it is open: the update gate of a GRU, the forget gate of an LSTM."""
+"""Index of the gate that keeps the state where it is open: the update gate of a GRU, the forget gate of an LSTM."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,8 @@ def check_cell(config: Any, options: Mapping[str, frozenset[str]]) -> None:
     """Refuse options that the cell lacks, unknown operations, and a bias of keep without keep."""
     own = choose("cell", config.cell, options)
     for name in sorted(options["mufuru"] - own):
-        if getattr(config, name) != getattr(type(config), name):
-            owners = " and ".join(cell for cell, known in options.items() if name in known)
-            raise SettingError(f"{name} is an option of {owners}, not of {config.cell}: leave it out")
+        owners = " and ".join(cell for cell, known in options.items() if name in known)
+        check_default(config, (name,), f"is an option of {owners}, not of {config.cell}: leave it out")
     try:
         operations.resolve(config.ops)
     except (TypeError, ValueError) as error:

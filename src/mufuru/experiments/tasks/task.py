@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from mufuru.experiments.settings import Training
-
 if TYPE_CHECKING:
     from mufuru.experiments.tasks.cells import SequenceLayer
 
@@ -23,15 +21,6 @@ State = Any
 
 TOP = 10
 """Number of likeliest labels or words of a prediction."""
-
-
-class TaskConfig(Protocol):
-    """A frozen dataclass of all settings of a run."""
-
-    @property
-    def training(self) -> Training: ...
-    @property
-    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -100,6 +89,21 @@ class Task(Protocol):
     def inspect(self, model: nn.Module) -> dict[str, Any]:
         """Facts about a trained model for the report beyond metrics, ready for JSON; may be empty."""
         ...
+
+
+class Batches(Sequence[Any]):
+    """The batches of a data set by groups of its indices, each made on access."""
+
+    def __init__(self, make: Callable[[Tensor], Batch], groups: Sequence[Tensor]) -> None:
+        self.make, self.groups = make, groups
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Batches(self.make, self.groups[index])
+        return self.make(self.groups[index])
 
 
 class Prediction(NamedTuple):
@@ -231,10 +235,10 @@ class Kind:
     text_model: Callable[[Any, Any], Any] | None = None
     """From model and settings to what `mufuru generate` and `mufuru score` use, see `lm.sampling.TextModel`."""
     noun: str = ""
-    """What a model card calls the model, such as "language model"; empty for "model of the task NAME"."""
+    """Name of the model in a model card, such as "language model"; empty for "model of the task NAME"."""
     data: str = ""
-    """What a model card calls the data of a run that names no files."""
+    """Name of the data in the model card of a run that names no files."""
     pipeline: Callable[[Mapping[str, Any]], str | None] = lambda config: None
     """From the settings, as JSON, to the Hub's pipeline tag."""
     cell_names: Mapping[str, str] = field(default_factory=dict)
-    """What reports call the cells, where that is not the usual name."""
+    """Names of the cells in reports, where they are not the usual ones."""

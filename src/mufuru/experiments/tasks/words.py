@@ -81,11 +81,11 @@ def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Coll
     path = Path(vectors)
     if path.is_dir():
         return glove.load(words, path, dimension=features)
-    found = glove.read(path, words)
-    if found.dimension != features:
-        raise DataError(f"{path} has vectors of {found.dimension} features, expected {features}: give another file, or "
-                        f"an embedding_size of {found.dimension}")  # fmt: skip
-    return found
+    read = glove.read(path, words)
+    if read.dimension != features:
+        raise DataError(f"{path} has vectors of {read.dimension} features, expected {features}: give another file, or "
+                        f"an embedding_size of {read.dimension}")  # fmt: skip
+    return read
 
 
 def class_logits(logits: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ CONTRAST = (
     "otherwise regardless"
 )
 BRACKETS = "-lrb- -rrb- -lsb- -rsb- -lcb- -rcb-"
-"""How treebanks write brackets."""
+"""Brackets of treebanks."""
 
 CLASSES = ("negation", "intensifier", "contrast", "punctuation", "other")
 _LISTS = {"negation": NEGATION, "intensifier": INTENSIFIER, "contrast": CONTRAST, "punctuation": BRACKETS}

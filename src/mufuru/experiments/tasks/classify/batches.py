@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,21 +60,6 @@ class Encoded:
         present = step < lengths
         places = (self.starts[which] + step)[present]
         return Batch(PackedSequence(self.steps[places], present.sum(1)), self.targets[which], which)
-
-
-class Batches(Sequence[Any]):
-    """The batches of a data set, each made on access."""
-
-    def __init__(self, encoded: Encoded, groups: Sequence[Tensor]) -> None:
-        self.encoded, self.groups = encoded, groups
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Batches(self.encoded, self.groups[index])
-        return self.encoded.batch(self.groups[index])
 
 
 def in_order(lengths: Tensor, batch_size: int) -> Sequence[Tensor]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from mufuru.experiments.data.labelled import Format
 from mufuru.experiments.data.tokens import Cut
-from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_default, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
 
@@ -57,21 +57,17 @@ class DataConfig:
     go by a name; None to download them once."""
 
     def __post_init__(self) -> None:
-        if not (min(self.held_out) > 0 and sum(self.held_out) < 1):
-            raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
+        check_held_out(self.held_out)
         if self.classes not in (2, 5):
             raise SettingError(f"classes should be 2 or 5, got {self.classes}")
         if self.graded and self.classes != 2:
             raise SettingError(f"graded is for 2 classes, got {self.classes}: leave one of them out")
-        own = self.data is not None
-        for name in _TREEBANK if own else _FILES:
-            if getattr(self, name) != _DEFAULTS[name]:
-                what = "the Sentiment Treebank" if own else "a file of your own"
-                rest = "leave it or --data out" if own else "name the file with --data, or leave it out"
-                raise SettingError(f"{name} is for {what}: {rest}")
+        if self.data is not None:
+            check_default(self, _TREEBANK, "is for the Sentiment Treebank: leave it or --data out")
+        else:
+            check_default(self, _FILES, "is for a file of your own: name the file with --data, or leave it out")
 
 
-_DEFAULTS: dict[str, Any] = {name: field.default for name, field in DataConfig.__dataclass_fields__.items()}
 _TREEBANK = ("classes", "phrases", "distinct_phrases", "graded")
 _COLUMNS = ("text_column", "label_column", "split_column")
 _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUMNS, "cut")

@@ -18,10 +18,10 @@ from mufuru.experiments.data import sst
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.settings import SettingError, choose
 from mufuru.experiments.tasks.classify import inspection
-from mufuru.experiments.tasks.classify.batches import POOL, Batch, Batches, Encoded, encode, in_order, shuffled
+from mufuru.experiments.tasks.classify.batches import POOL, Batch, Encoded, encode, in_order, shuffled
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import Classifier, Standardise
-from mufuru.experiments.tasks.task import State, Step, Totals
+from mufuru.experiments.tasks.task import Batches, State, Step, Totals
 from mufuru.experiments.tasks.words import Meaning, build_vocabulary, word_vectors
 
 EVALUATION_BATCH = 100
@@ -45,7 +45,7 @@ class ClassifyTask:
         self.meaning = self._meaning()
         self._encoded = {split: self._encode(split) for split in SPLITS}
         self._fixed = {
-            split: Batches(encoded, in_order(encoded.lengths, EVALUATION_BATCH))
+            split: Batches(encoded.batch, in_order(encoded.lengths, EVALUATION_BATCH))
             for split, encoded in self._encoded.items()
             if split != "train"
         }
@@ -71,7 +71,7 @@ class ClassifyTask:
             return self._fixed[split]
         encoded = choose("split", split, self._encoded)
         size, pool = self.config.training.batch_size, POOL if self.config.bucketing else 1
-        return Batches(encoded, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
+        return Batches(encoded.batch, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.inputs)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from mufuru.experiments.data.text import Level
-from mufuru.experiments.settings import SettingError, Training, check_fraction, check_positive
+from mufuru.experiments.settings import (
+    SettingError,
+    Training,
+    check_default,
+    check_fraction,
+    check_held_out,
+    check_positive,
+)
 from mufuru.experiments.tasks.cells import CellConfig
 
 
@@ -29,7 +35,7 @@ class DataConfig:
     held_out: tuple[float, float] = (0.1, 0.1)
     """Shares of the text's end that are held out for validation and for the test, where no files are given."""
     level: Level = "word"
-    """What is predicted: words, split at blanks, or characters."""
+    """Tokens: words, split at blanks, or characters."""
     vocabulary_size: int | None = None
     """Most words in the vocabulary, <unk> and <eos> among them; the rarer ones become <unk>. None for all."""
     min_count: int = 1
@@ -39,21 +45,13 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "vocabulary_size", "min_count")
-        if not (min(self.held_out) > 0 and sum(self.held_out) < 1):
-            raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
+        check_held_out(self.held_out)
         if self.text and self.data_dir is not None:
             raise SettingError("data_dir is the folder of the Penn Treebank, and text names other files: give one")
         if not self.text:
-            self._check_treebank()
-
-    def _check_treebank(self) -> None:
-        """The Penn Treebank comes with its own split and vocabulary."""
-        for name in ("valid_text", "test_text", "held_out", "level", "vocabulary_size", "min_count"):
-            if getattr(self, name) != _DEFAULTS[name]:
-                raise SettingError(f"{name} is for files of your own: name them with --text, or leave {name} out")
-
-
-_DEFAULTS: dict[str, Any] = {name: field.default for name, field in DataConfig.__dataclass_fields__.items()}
+            # the Penn Treebank comes with its own split and vocabulary
+            own = ("valid_text", "test_text", "held_out", "level", "vocabulary_size", "min_count")
+            check_default(self, own, "is for files of your own: name them with --text, or leave it out")
 
 
 @dataclass(frozen=True)
@@ -90,9 +88,9 @@ class Regularisation:
 
     def check_cell(self, cell: CellConfig) -> None:
         """Refuse options that the cell lacks."""
-        for name in ("state_dropout", "zoneout"):
-            if cell.cell != "mufuru" and getattr(self, name):
-                raise SettingError(f"{name} is an option of mufuru, not of {cell.cell}: leave it out")
+        if cell.cell != "mufuru":
+            reason = f"is an option of mufuru, not of {cell.cell}: leave it out"
+            check_default(self, ("state_dropout", "zoneout"), reason)
 
     def penalty(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
         """The two activation regularisations, of the outputs before and after dropout; (steps, batch, features)."""

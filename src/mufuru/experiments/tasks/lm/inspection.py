@@ -1,4 +1,4 @@
-"""Which operations a MuFuRU uses at which kind of token."""
+"""The operations of a MuFuRU at each class of tokens."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WINDOW = 512
 
 @dataclass(frozen=True)
 class Sampler:
-    """How the next token is drawn."""
+    """Settings of the draw of the next token."""
 
     temperature: float = 1.0
     """Below 1 sharpens the distribution; 0 is greedy."""

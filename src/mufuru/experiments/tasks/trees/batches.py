@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,21 +79,6 @@ class Forest:
         targets = torch.cat((self.leaf_targets[leaf_rows], self.inner_targets[inner_rows]))
         roots = torch.where(inner > 0, first_inner + inner - 1, first_leaf)
         return Batch(self.words[leaf_rows], Levels.of(children, len(leaf_rows)), targets, roots)
-
-
-class Batches(Sequence[Any]):
-    """The batches of a data set, each made on access."""
-
-    def __init__(self, forest: Forest, groups: Sequence[Tensor]) -> None:
-        self.forest, self.groups = forest, groups
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Batches(self.forest, self.groups[index])
-        return self.forest.batch(self.groups[index])
 
 
 def in_order(count: int, batch_size: int) -> Sequence[Tensor]:

@@ -19,9 +19,9 @@ from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.sst import Treebank
 from mufuru.experiments.data.trees import LABELS, Tree
 from mufuru.experiments.settings import choose
-from mufuru.experiments.tasks.task import State, Step, Totals
+from mufuru.experiments.tasks.task import Batches, State, Step, Totals
 from mufuru.experiments.tasks.trees import batches
-from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, Batches, Forest, Phrases
+from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, Forest, Phrases
 from mufuru.experiments.tasks.trees.config import TreebankConfig, TreesConfig
 from mufuru.experiments.tasks.trees.model import TreeClassifier
 from mufuru.experiments.tasks.words import CLASSES, Meaning, build_vocabulary, word_class, word_vectors
@@ -79,9 +79,9 @@ class TreesTask:
         """All batches; those of "train" in the order of the epoch."""
         forest = choose("split", split, self.forests)
         if split != "train":
-            return Batches(forest, batches.in_order(len(forest), EVALUATION_BATCH))
+            return Batches(forest.batch, batches.in_order(len(forest), EVALUATION_BATCH))
         size, seed = self.config.training.batch_size, self.config.seed
-        return Batches(forest, batches.shuffled(len(forest), size, "trees", seed, epoch))
+        return Batches(forest.batch, batches.shuffled(len(forest), size, "trees", seed, epoch))
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.words, batch.levels)
