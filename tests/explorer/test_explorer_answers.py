@@ -37,7 +37,7 @@ def probabilities(answer: dict[str, Any], labels: tuple[str, ...]) -> Tensor:
 def by_prefix(run: ExploredRun, text: str) -> Tensor:
     """The same by the model's own forward pass, on each beginning of the text alone."""
     reader: Any = run.reader
-    x = reader.read(text).x
+    x = reader.steps(text).x
     with torch.no_grad():
         rows = [reader.model(pack_sequence([x[: end + 1]])) for end in range(len(x))]
     found = torch.cat(rows).double()
@@ -110,7 +110,7 @@ def test_weights_states_and_contributions_are_those_of_a_trace(cell: Any, layer:
     run = untrained("classify", cell=cell, bidirectional=True, num_layers=2)
     answer = run.answer(view(SENTENCE, layer=layer, direction=direction, unit=4))
     reader: Any = run.reader
-    x = reader.model.embedding(reader.read(SENTENCE).x)
+    x = reader.model.embedding(reader.steps(SENTENCE).x)
     rnn: Any = reader.layer.rnn
     with torch.no_grad():
         trace = rnn.trace(x)
