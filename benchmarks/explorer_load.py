@@ -48,13 +48,14 @@ def serve(listening: socket.socket) -> None:
     from mufuru.experiments.tasks.cells import CellConfig
     from mufuru.experiments.tasks.lm import LMConfig
     from mufuru.experiments.tasks.lm.model import LanguageModel
+    from mufuru.experiments.tasks.lm.use import TextReader
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = LMConfig(CellConfig(hidden_size=UNITS))
     words = tuple(f"w{number}" for number in range(WORDS - 2))
     model = LanguageModel(config, Vocabulary((*words, "<eos>", "<unk>")))
-    server.serve([explored("load", "lm", config, model)], listening, "127.0.0.1")
+    server.serve([explored("load", "lm", TextReader(model, config))], listening, "127.0.0.1")
 
 
 def ask(connection: http.client.HTTPConnection, chance: random.Random, due: float) -> Answer:

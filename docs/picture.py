@@ -16,7 +16,7 @@ FORMULA = "1 0 AND 0 OR 1 if/then 0 XOR"
 
 
 def figure() -> Figure:
-    model: Any = load_model(shipped.folders()[0])
+    model: Any = load_model(shipped()[0])
     tokens = torch.tensor(parse(FORMULA).tokens)
     with mufuru.tracing(model) as traces, torch.no_grad():
         model.reader(model.one_hot[tokens].unsqueeze(1))

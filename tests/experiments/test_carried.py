@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mufuru.experiments.engine import checkpoint
-from mufuru.experiments.tasks.carried import Carried, carried_by
+from mufuru.experiments.tasks.models import Carried, carried_by
 
 VALUE = {"words": ["naïve", "<unk>", "\n", "😀"], "labels": [], "channels": 3}
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
-from mufuru.experiments.tasks.classify.batches import POOL, Batches, Encoded, in_order, shuffled
+from mufuru.experiments.tasks.classify.batches import POOL, Encoded, in_order, shuffled
+from mufuru.experiments.tasks.task import Batches
 
 
 def lengths(count: int, seed: int = 0) -> Tensor:
@@ -77,7 +78,7 @@ def test_a_batch_is_packed_as_torch_does_it() -> None:
 
 
 def test_batches_are_a_sequence() -> None:
-    batches = Batches(ragged(1, 2, 3, 4, 5), in_order(torch.tensor([1, 2, 3, 4, 5]), 2))
+    batches = Batches(ragged(1, 2, 3, 4, 5).batch, in_order(torch.tensor([1, 2, 3, 4, 5]), 2))
     assert len(batches) == 3
     assert [batch.which.tolist() for batch in batches] == [[1, 0], [3, 2], [4]]
     assert [batch.which.tolist() for batch in batches[1:]] == [[3, 2], [4]]

@@ -11,10 +11,10 @@ from classify_data import labelled, task
 from torch.nn.utils.rnn import pack_sequence
 
 import mufuru
-from mufuru.experiments.tasks.classify import sentences
+from mufuru.experiments.tasks.classify import inspection
 from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.classify.task import ClassifyTask
-from mufuru.experiments.tasks.classify.word_classes import CLASSES, CONTRAST, INTENSIFIER, NEGATION, word_class
+from mufuru.experiments.tasks.words import CLASSES, CONTRAST, INTENSIFIER, NEGATION, word_class
 
 ROUNDED = 2e-6
 """The record has six digits; the sums behind them are of float32 weights."""
@@ -51,13 +51,13 @@ def test_classes_have_mean_and_spread_of_their_tokens(options: dict[str, Any]) -
 
 
 def test_sentences_are_chosen_by_rule() -> None:
-    long = ["not", *["so"] * sentences.LONGEST]
+    long = ["not", *["so"] * inspection.LONGEST]
     texts = [["a"], long, ["Not", "but"], ["fine", "but"], ["not"], ["very", "x"], ["very"]]
-    assert sentences.choose(texts) == {"not": 2, "but": 3, "very": 5}
-    assert sentences.choose(texts[:3]) == {"not": 2}
+    assert inspection.choose_sentences(texts) == {"not": 2, "but": 3, "very": 5}
+    assert inspection.choose_sentences(texts[:3]) == {"not": 2}
     # one shorter than the longest that may be
-    assert sentences.choose([long[:-1]]) == {"not": 0}
-    assert sentences.choose([]) == {}
+    assert inspection.choose_sentences([long[:-1]]) == {"not": 0}
+    assert inspection.choose_sentences([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_sentence_word_by_word(options: dict[str, Any]) -> None:
     made = task(**options)
     model, valid = made.build().eval(), made.labelled.valid
     found = made.inspect(model)["sentences"]
-    places = sentences.choose(valid.tokens)
-    assert [sentence["word"] for sentence in found] == list(sentences.WORDS) == list(places)
+    places = inspection.choose_sentences(valid.tokens)
+    assert [sentence["word"] for sentence in found] == list(inspection.WORDS) == list(places)
     vocabulary = made.meaning.vocabulary
     assert vocabulary is not None
     for sentence, place in zip(found, places.values(), strict=True):

@@ -12,10 +12,10 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.classify.encoding import encode_texts, encode_values
-from mufuru.experiments.tasks.classify.meaning import Meaning
-from mufuru.experiments.tasks.classify.model import Classifier, Standardise, restore
-from mufuru.experiments.tasks.classify.pooling import Pooling, PoolingName
+from mufuru.experiments.tasks.classify.batches import encode_texts, encode_values
+from mufuru.experiments.tasks.classify.config import PoolingName
+from mufuru.experiments.tasks.classify.model import Classifier, Pooling, Standardise
+from mufuru.experiments.tasks.words import Meaning
 from mufuru.kernels import library
 
 POOLINGS: tuple[PoolingName, ...] = ("last", "max", "mean", "attention")
@@ -176,7 +176,7 @@ def test_a_channel_that_never_changes() -> None:
 def test_a_model_comes_back_from_its_weights_alone(kind: str) -> None:
     made = task(kind=kind, pooling="attention")
     model = made.build().eval()
-    again = restore(made.config, model.state_dict())
+    again = Classifier.restored(made.config, model.state_dict())
     again.load_state_dict(model.state_dict())
     assert again.meaning == model.meaning
     inputs = made.batches("test")[0].inputs

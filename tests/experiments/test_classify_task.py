@@ -21,10 +21,8 @@ from mufuru.experiments.settings import SettingError, from_json, to_json
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig, ClassifyTask, DataConfig
 from mufuru.experiments.tasks.classify.batches import shuffled
-from mufuru.experiments.tasks.classify.meaning import build_vocabulary
-from mufuru.experiments.tasks.classify.word_classes import CLASSES, word_class
 from mufuru.experiments.tasks.task import Totals
-from mufuru.experiments.tasks.words import UNKNOWN_SCALE
+from mufuru.experiments.tasks.words import CLASSES, UNKNOWN_SCALE, build_vocabulary, word_class
 
 
 class Says(nn.Module):
@@ -127,7 +125,7 @@ def test_vectors_are_scaled_and_drawn_words_are_not(tmp_path: Path) -> None:
 def test_batches_without_bucketing() -> None:
     """No length decides them."""
     made = task(bucketing=False)
-    sizes = torch.ones_like(made.batches("train").encoded.lengths)
+    sizes = torch.ones(len(made.labelled.train.targets), dtype=torch.int64)
     expected = shuffled(sizes, made.config.training.batch_size, "classify", made.config.seed, 0, pool=1)
     assert [set(g.tolist()) for g in made.batches("train").groups] == [set(g.tolist()) for g in expected]
 

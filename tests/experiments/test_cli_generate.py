@@ -15,7 +15,7 @@ from commands import TINY, assert_refused, command
 from mufuru.experiments.cli import main, score
 from mufuru.experiments.cli.show import number
 from mufuru.experiments.engine import evaluate, load_run
-from mufuru.experiments.tasks.lm.sampling import Taste
+from mufuru.experiments.tasks.lm.use import Sampler
 
 TRAINING = ("--hidden-size", "8", "--batch-size", "4", "--bptt", "8", "--epochs", "2", "--quiet")
 TEXT = "the cat sat on the mat\nthe dog sat , and the cat ran\n\n" * 16
@@ -50,14 +50,14 @@ def test_unknown_is_never_said_unless_asked_for(
     runs: Path, level: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even where the model would say nothing else."""
-    certain = Taste.draw
+    certain = Sampler.draw
 
-    def wants_unknown(self: Taste, logits: torch.Tensor, generator: torch.Generator) -> int:
+    def wants_unknown(self: Sampler, logits: torch.Tensor, generator: torch.Generator) -> int:
         # <unk> is the last of these vocabularies: no training text holds it
         logits[-1] += 100.0
         return certain(self, logits, generator)
 
-    monkeypatch.setattr(Taste, "draw", wants_unknown)
+    monkeypatch.setattr(Sampler, "draw", wants_unknown)
     assert "<unk>" not in command(capsys, "generate", runs / level, "--length", "200").out
     assert "<unk>" in command(capsys, "generate", runs / level, "--length", "200", "--allow-unknown").out
 
@@ -90,12 +90,12 @@ def test_cold_text_does_not_depend_on_the_seed(runs: Path, capsys: pytest.Captur
 
 def test_draws_follow_the_probabilities() -> None:
     logits, generator = torch.tensor([0.1, 0.2, 0.7]).log(), torch.Generator().manual_seed(0)
-    drawn = torch.tensor([Taste().draw(logits.clone(), generator) for _ in range(4000)])
+    drawn = torch.tensor([Sampler().draw(logits.clone(), generator) for _ in range(4000)])
     # three standard deviations of a share of 4,000 draws are at most 0.024
     torch.testing.assert_close(drawn.bincount() / 4000, logits.exp(), atol=0.024, rtol=0)
-    among = {Taste(top_k=2).draw(logits.clone(), generator) for _ in range(100)}
+    among = {Sampler(top_k=2).draw(logits.clone(), generator) for _ in range(100)}
     assert among == {1, 2}
-    assert {Taste(temperature=1e-6).draw(logits.clone(), generator) for _ in range(20)} == {2}
+    assert {Sampler(temperature=1e-6).draw(logits.clone(), generator) for _ in range(20)} == {2}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mufuru.experiments.tasks.lm.batches import cut
+from mufuru.experiments.tasks.lm.task import cut
 
 
 def test_two_columns_by_hand() -> None:

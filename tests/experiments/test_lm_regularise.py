@@ -12,7 +12,8 @@ from torch.nn.functional import dropout
 
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.lm.regularise import Regularisation, drop_features, drop_words
+from mufuru.experiments.tasks.lm.config import Regularisation
+from mufuru.experiments.tasks.lm.model import drop_features, drop_words
 
 EACH = [
     {"embedding_dropout": 0.5},

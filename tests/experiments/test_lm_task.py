@@ -20,7 +20,7 @@ from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig, CellName
-from mufuru.experiments.tasks.lm import PRESETS, DataConfig, LMConfig, LMTask, inspection, restore
+from mufuru.experiments.tasks.lm import PRESETS, DataConfig, LMConfig, LMTask, inspection
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.lm.task import first_token
 from mufuru.experiments.tasks.task import Task, Totals
@@ -176,7 +176,7 @@ def test_an_embedding_of_another_size() -> None:
 
 
 def test_a_model_carries_its_vocabulary() -> None:
-    assert restore(config(), task().build().state_dict()).vocabulary == VOCABULARY
+    assert LanguageModel.restored(config(), task().build().state_dict()).vocabulary == VOCABULARY
 
 
 def test_weights_of_another_text_are_refused() -> None:
@@ -285,7 +285,7 @@ def test_settings_that_cannot_be_meant(changes: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"level": "char"}, "level is for files of your own: name them with --text, or leave level out"),
+        ({"level": "char"}, "level is for files of your own: name them with --text, or leave it out"),
         ({"vocabulary_size": 5}, "vocabulary_size is for files of your own"),
         ({"valid_text": ("a",)}, "valid_text is for files of your own"),
         ({"text": ("a",), "data_dir": "b"}, "data_dir is the folder of the Penn Treebank, and text names other files"),

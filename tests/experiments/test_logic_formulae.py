@@ -7,8 +7,7 @@ import re
 import pytest
 
 from mufuru.experiments.draws import Draws
-from mufuru.experiments.tasks.logic.formulae import GATES, TOKENS, Formula, FormulaError, parse
-from mufuru.experiments.tasks.logic.sampling import Wanted, sample
+from mufuru.experiments.tasks.logic.formulae import GATES, TOKENS, Formula, FormulaError, Wanted, parse, sample
 
 TRUTH = {
     # columns: P Q = 00, 01, 10, 11, copied from the table of arXiv 1603.08983

@@ -10,8 +10,7 @@ import torch
 
 from mufuru.experiments.draws import Draws, permutation
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.logic.formulae import Formula
-from mufuru.experiments.tasks.logic.sampling import Wanted, sample_splits
+from mufuru.experiments.tasks.logic.formulae import Formula, Wanted, sample_splits
 
 PAPER = {"train": Wanted(1000, 5, 10), "valid": Wanted(1000, 5, 10), "test": Wanted(1000, 11, 20)}
 

@@ -20,7 +20,7 @@ from mufuru.experiments.reproduce.lm import LMGrid
 from mufuru.experiments.reproduce.sentiment import SentimentGrid
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
-from mufuru.experiments.tasks.lm import batches
+from mufuru.experiments.tasks.lm import task as batches
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
 WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}

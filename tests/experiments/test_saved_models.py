@@ -15,7 +15,6 @@ from shipped import make_runs
 from mufuru.experiments.engine import load_model
 from mufuru.experiments.record import read_run
 from mufuru.experiments.ship.card import card
-from mufuru.experiments.ship.portable import example, original
 from mufuru.experiments.tasks.classify import Predictor
 from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.lm.model import LanguageModel
@@ -51,8 +50,8 @@ def test_a_model_comes_back_without_its_data(name: str, runs: Path, tmp_path: Pa
     for (own, one), (other, same) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
         assert own == other
         assert torch.equal(one, same), own
-    arguments = example(model, 3, 7, seed=0)
-    for one, same in zip(original(model, arguments), original(loaded, arguments), strict=True):
+    arguments = model.example(3, 7, seed=0)
+    for one, same in zip(model.answers(*arguments), loaded.answers(*arguments), strict=True):
         assert torch.equal(one, same)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tree_oracle import chain, lstm, numbered, random_tree
 
 from mufuru import Levels
-from mufuru.experiments.tasks.trees.lstm import TreeLSTM
+from mufuru.experiments.tasks.trees.model import TreeLSTM
 from mufuru.tree_order import bottom_up
 
 N, M = 3, 4

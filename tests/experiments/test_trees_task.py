@@ -21,12 +21,12 @@ from mufuru.experiments.data.trees import Tree, parse
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.reproduce.sentiment import FEWER
 from mufuru.experiments.settings import SettingError, from_json, to_json
-from mufuru.experiments.tasks.classify.word_classes import word_class
 from mufuru.experiments.tasks.trees import PRESETS, TreebankConfig, TreeCellConfig, TreesConfig, TreesTask
 from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, encode, numbered, shuffled
 from mufuru.experiments.tasks.trees.config import TreeCellName
-from mufuru.experiments.tasks.trees.inspection import PHRASE
 from mufuru.experiments.tasks.trees.model import unit
+from mufuru.experiments.tasks.trees.task import PHRASE
+from mufuru.experiments.tasks.words import word_class
 from mufuru.tree_order import bottom_up
 
 ULPS = 1e-6

@@ -15,6 +15,7 @@ import lm_texts
 import torch
 from torch import nn
 
+from mufuru.experiments import tasks
 from mufuru.experiments.cli import main
 from mufuru.experiments.cli.explore import load
 from mufuru.experiments.explorer import ExploredRun, explored, shipped
@@ -29,7 +30,7 @@ SMALL = ("--hidden-size", "8", "--epochs", "2", "--quiet")
 
 @cache
 def shipped_runs() -> tuple[ExploredRun, ...]:
-    return tuple(load(shipped.folders()))
+    return tuple(load(shipped()))
 
 
 @cache
@@ -64,7 +65,7 @@ def untrained(kind: str, name: str = "fresh", **settings: Any) -> ExploredRun:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.0)
-    return explored(name, kind, config, model)
+    return explored(name, kind, tasks.hook(kind, "reader", Path(name))(model, config))
 
 
 def _fresh(kind: str, settings: dict[str, Any]) -> tuple[Any, nn.Module]:

@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import pack_sequence
 
 import mufuru
 from mufuru.experiments.draws import Draws
-from mufuru.experiments.explorer import ExploredRun, explored, inside, limits, shipped
-from mufuru.experiments.explorer.formulas import plain
-from mufuru.experiments.explorer.kinds.logic import without_beginning
+from mufuru.experiments.explorer import ExploredRun, explored, limits, numbers, shipped
 from mufuru.experiments.explorer.limits import Refused
-from mufuru.experiments.tasks.logic.formulae import parse
-from mufuru.experiments.tasks.logic.sampling import Wanted, sample_unique
+from mufuru.experiments.explorer.numbers import plain
+from mufuru.experiments.tasks.classify.use import SequenceReader
+from mufuru.experiments.tasks.logic.formulae import Wanted, parse, sample_unique
+from mufuru.experiments.tasks.logic.task import without_beginning
 
 ROUNDING = 2e-6
 """Probabilities are rounded to 6 places; the rest is single precision in another order."""
@@ -37,7 +37,7 @@ def probabilities(answer: dict[str, Any], labels: tuple[str, ...]) -> Tensor:
 def by_prefix(run: ExploredRun, text: str) -> Tensor:
     """The same by the model's own forward pass, on each beginning of the text alone."""
     reader: Any = run.reader
-    x = reader.read(text).x
+    x = reader.steps(text).x
     with torch.no_grad():
         rows = [reader.model(pack_sequence([x[: end + 1]])) for end in range(len(x))]
     found = torch.cat(rows).double()
@@ -110,7 +110,7 @@ def test_weights_states_and_contributions_are_those_of_a_trace(cell: Any, layer:
     run = untrained("classify", cell=cell, bidirectional=True, num_layers=2)
     answer = run.answer(view(SENTENCE, layer=layer, direction=direction, unit=4))
     reader: Any = run.reader
-    x = reader.model.embedding(reader.read(SENTENCE).x)
+    x = reader.model.embedding(reader.steps(SENTENCE).x)
     rnn: Any = reader.layer.rnn
     with torch.no_grad():
         trace = rnn.trace(x)
@@ -154,13 +154,13 @@ def test_rounding_of_large_states_is_no_rest() -> None:
     # choices that do not see the states: large ones would leave one operation alone, and nothing to round
     nn.init.zeros_(layer.weight_hh_l0)
     trace = layer.trace(torch.randn(9, 1, 3), 1e4 * torch.randn(1, 1, 20))
-    assert not any(any(inside.of_unit(trace, 0, 0, unit)["rest"]) for unit in range(20))
+    assert not any(any(numbers.of_unit(trace, 0, 0, unit)["rest"]) for unit in range(20))
 
 
 def test_a_gru_predicts_what_it_did_as_a_gru() -> None:
     task = classify_data.task("gru", pooling="mean")
     model: Any = task.build().eval()
-    run = explored("gru", "classify", task.config, model)
+    run = explored("gru", "classify", SequenceReader(model, task.config))
     assert [op["name"] for op in run.info()["ops"]] == ["keep", "replace"]
     seen = probabilities(run.answer(view(SENTENCE)), run.reader.labels)
     torch.manual_seed(20160610)
@@ -172,7 +172,7 @@ def test_a_gru_predicts_what_it_did_as_a_gru() -> None:
     assert isinstance(original.reader.rnn, nn.GRU)
     assert run.parameters == sum(parameter.numel() for parameter in original.parameters())
     with torch.no_grad():
-        x = run.reader.read(SENTENCE).x
+        x = run.reader.steps(SENTENCE).x
         expected = torch.cat([original(pack_sequence([x[: end + 1]])) for end in range(len(x))]).double().softmax(1)
     torch.testing.assert_close(seen, expected, atol=ROUNDING, rtol=0)
 
@@ -274,7 +274,7 @@ def test_cells_without_operations_show_states_alone() -> None:
         run.answer(view(SENTENCE, forbid=("keep",)))
 
 
-@pytest.mark.parametrize(("number", "least"), [(0, 0.99), (1, 0.97)], ids=shipped.NAMES)
+@pytest.mark.parametrize(("number", "least"), [(0, 0.99), (1, 0.97)], ids=[folder.name for folder in shipped()])
 def test_the_shipped_models_evaluate_formulae_they_have_never_seen(number: int, least: float) -> None:
     """The MuFuRU nearly all, and a GRU of as many units some fewer, trained alike."""
     run = shipped_runs()[number]
@@ -287,7 +287,7 @@ def test_the_shipped_models_evaluate_formulae_they_have_never_seen(number: int, 
 
 
 def test_the_shipped_models_are_small() -> None:
-    for folder in shipped.folders():
+    for folder in shipped():
         assert {path.name for path in folder.iterdir()} == {"config.json", "result.json", "best.safetensors"}
         assert sum(path.stat().st_size for path in folder.iterdir()) < 16_000
 

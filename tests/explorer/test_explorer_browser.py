@@ -30,7 +30,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     folders = trained_folders()
-    with serving(*shipped.folders(), *folders.values()) as found:
+    with serving(*shipped(), *folders.values()) as found:
         yield found
 
 

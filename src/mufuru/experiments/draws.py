@@ -25,7 +25,7 @@ class Draws:
         self._bits = self._count = 0
 
     def bits(self, count: int) -> int:
-        """A number of so many random bits."""
+        """A number of `count` random bits."""
         while self._count < count:
             block = _hash(f"{self._name}#{self._blocks}", _BLOCK)
             self._bits |= int.from_bytes(block, "little") << self._count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -84,6 +85,18 @@ def check_fraction(settings: Any, *names: str) -> None:
             raise SettingError(f"{name} should be at least 0 and below 1, got {value}")
 
 
+def check_default(settings: Any, names: Iterable[str], reason: str) -> None:
+    """Refuse settings that were changed from their defaults; `reason` follows their name."""
+    for name in names:
+        if getattr(settings, name) != getattr(type(settings), name):
+            raise SettingError(f"{name} {reason}")
+
+
+def check_held_out(shares: tuple[float, float]) -> None:
+    if not (min(shares) > 0 and sum(shares) < 1):
+        raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {shares}")
+
+
 def to_json(settings: Any) -> dict[str, Any]:
     """A dataclass of settings as what `json.dumps` takes."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in _items(settings)}
@@ -122,7 +135,7 @@ def _told(error: BaseException, kind: type[Any] | None) -> str:
     return str(error) if isinstance(error, SettingError) else str(cattrs.v.format_exception(error, kind))
 
 
-def choose(kind: str, name: str, known: dict[str, T]) -> T:
+def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
     """An entry by its name, or an error with the nearest one."""
     if name not in known:
         raise SettingError(f"unknown {kind} {name!r}: {did_you_mean(name, list(known))}")

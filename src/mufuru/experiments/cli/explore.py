@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
-from mufuru.experiments.engine import RunError, load_model, read_config
+from mufuru.experiments.engine import RunError, read_config
 from mufuru.experiments.record import RunFolder
+from mufuru.experiments.ship import load_as
 from mufuru_command import ending_at_once
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def run(arguments: list[str]) -> int:
         from mufuru.experiments.explorer import server, shipped
 
     use_threads(chosen.threads, "mufuru explore")
-    runs = load(chosen.runs or shipped.folders())
+    runs = load(chosen.runs or shipped())
     listening = server.listen(chosen.host, chosen.port)
     address = announce(chosen, listening.getsockname()[1], runs)
     if chosen.open:
@@ -84,12 +85,8 @@ def load(folders: Sequence[Path]) -> list[ExploredRun]:
 
 def load_one(folder: Path, name: str) -> ExploredRun:
     from mufuru.experiments.explorer import explored
-    from mufuru.experiments.explorer.kinds import READERS
 
-    kind, config = read_config(folder)
-    if kind not in READERS:
-        raise RunError(f"the run in {folder} is of the task {kind}: expected one of {', '.join(READERS)}")
-    return explored(name, kind, config, load_model(folder), scores(folder))
+    return explored(name, read_config(folder)[0], load_as("reader", folder), scores(folder))
 
 
 def scores(folder: Path) -> dict[str, float]:

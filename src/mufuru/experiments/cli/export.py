@@ -12,8 +12,7 @@ import tyro
 from mufuru.experiments.cli.show import show_metrics
 from mufuru.experiments.cli.usage import parse, use_threads
 from mufuru.experiments.engine import load_run
-from mufuru.experiments.ship import compare
-from mufuru.experiments.ship.export import UNSEEN, Exported, Target, export_run
+from mufuru.experiments.ship.export import UNSEEN, Exported, Target, compare_int8, export_run
 from mufuru.experiments.tasks.task import Task
 from mufuru.int8 import dynamic
 
@@ -35,7 +34,7 @@ class Export:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
     to: Target
-    """What to write."""
+    """Format to write."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None
     """File, or folder for safetensors and int8; None for the name of the run with an ending."""
     split: Literal["train", "valid", "test"] = "test"
@@ -63,7 +62,7 @@ def show_int8(task: Task, split: str, done: Exported) -> None:
     small = dynamic(type(done.model).from_pretrained(done.path))
     with tempfile.TemporaryDirectory() as place:
         done.model.save_pretrained(place)
-        beside = compare.compare(task, done.model, small, split, (Path(place), done.path))
+        beside = compare_int8(task, done.model, small, split, (Path(place), done.path))
     ratios = (1.0, beside.ratio)
     show_metrics(
         {

@@ -12,15 +12,12 @@ from typing import Annotated
 import torch
 import tyro
 
-from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
 from mufuru.experiments.cli.usage import UsageError, parse
 from mufuru.experiments.data.lines import decoded
-from mufuru.experiments.data.text import cut
 from mufuru.experiments.data.vocabulary import END
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.lm import sampling
-from mufuru.experiments.tasks.lm.sampling import Taste
-from mufuru.experiments.tasks.lm.task import first_token
+from mufuru.experiments.ship import load_as
+from mufuru.experiments.tasks.lm.use import Sampler, TextModel, unfinished
 
 EXAMPLES = """\
   mufuru generate runs/lm
@@ -33,17 +30,17 @@ class Generate:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run of `mufuru train lm`."""
     prompt: str = ""
-    """Text to go on from; without one the model begins a line."""
+    """Text to continue; without one the model begins a line."""
     length: int = 100
     """Tokens to generate."""
     temperature: float = 1.0
-    """Below 1 the likely becomes likelier; 0 takes the likeliest token."""
+    """Below 1 sharpens the distribution; 0 is greedy."""
     top_k: int | None = None
-    """Draw among so many of the likeliest tokens; None for all."""
+    """Draw among this many of the likeliest tokens; None for all."""
     seed: int = 0
     """The same seed gives the same text."""
     allow_unknown: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Let the model say <unk> where it means a word that it does not know."""
+    """Let the model write <unk>, which stands for words that it does not know."""
 
 
 def run(arguments: list[str]) -> int:
@@ -52,43 +49,40 @@ def run(arguments: list[str]) -> int:
     if chosen.length < 1:
         raise UsageError(f"--length should be at least 1, got {chosen.length}. See mufuru generate --help")
     try:
-        taste = Taste(chosen.temperature, chosen.top_k)
+        sampler = Sampler(chosen.temperature, chosen.top_k)
     except SettingError as error:
         raise UsageError(f"{error}. See mufuru generate --help") from None
     if not 0 <= chosen.seed < 2**32:
         raise UsageError(f"--seed should be from 0 to 2**32 - 1, got {chosen.seed}. See mufuru generate --help")
     torch.set_num_threads(1)
-    loaded = load_language_model(chosen.run)
-    write(loaded, chosen, taste)
+    write(load_as("text_model", chosen.run), chosen, sampler)
     return 0
 
 
-def write(loaded: LoadedModel, chosen: Generate, taste: Taste) -> None:
-    """Print the prompt as the model reads it, then every token as soon as it is there."""
+def write(loaded: TextModel, chosen: Generate, sampler: Sampler) -> None:
+    """Print the prompt as the model reads it, then every token as soon as it is drawn."""
     vocabulary = loaded.vocabulary
     words = prompt_words(chosen.prompt, loaded)
     tell_unknown(words, loaded)
     printer = Printer(" " if loaded.level == "word" else "")
-    numbers = vocabulary.encode(words)
-    for word in vocabulary.decode(numbers):
+    prompt = vocabulary.encode(words)
+    for word in vocabulary.decode(prompt):
         printer.print(word)
-    start = torch.cat((torch.tensor([first_token(vocabulary)]), numbers))
     unknown = vocabulary.unknown_index
     forbidden = [] if unknown is None or chosen.allow_unknown else [unknown]
-    for token in islice(sampling.tokens(loaded.model, start, taste, chosen.seed, forbidden), chosen.length):
+    for token in islice(loaded.generate(prompt, sampler, chosen.seed, forbidden), chosen.length):
         printer.print(vocabulary.words[token])
     printer.end()
 
 
-def prompt_words(prompt: str, loaded: LoadedModel) -> list[str]:
-    """The tokens of the prompt; its last line is not at its end yet, unless it says so."""
+def prompt_words(prompt: str, loaded: TextModel) -> list[str]:
+    """The tokens of the prompt."""
     # as a file would be read; a prompt may hold what no UTF-8 can
     lines = decoded(io.BytesIO(prompt.encode(errors="replace")), Path("the prompt"))
-    words = list(cut(lines, loaded.level))
-    return words[:-1] if words and loaded.level == "word" and not prompt.endswith("\n") else words
+    return unfinished(prompt, lines, loaded.level)
 
 
-def tell_unknown(words: list[str], loaded: LoadedModel) -> None:
+def tell_unknown(words: list[str], loaded: TextModel) -> None:
     """Say which words of the prompt the model does not know."""
     if missing := list(dict.fromkeys(word for word in words if word not in loaded.vocabulary)):
         names = ", ".join(map(repr, missing))

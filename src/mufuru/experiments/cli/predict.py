@@ -14,9 +14,8 @@ import tyro
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import read_input
-from mufuru.experiments.engine import RunError, load_model, read_config
-from mufuru.experiments.tasks.classify import ClassifyConfig, Predictor
-from mufuru.experiments.tasks.classify.predictor import Prediction, Sequence
+from mufuru.experiments.ship import load_as
+from mufuru.experiments.tasks.task import Prediction, Predictor
 
 EXAMPLES = """\
   mufuru predict runs/sentiment reviews.txt
@@ -47,23 +46,14 @@ def run(arguments: list[str]) -> int:
     if chosen.batch_size < 1:
         raise UsageError(f"--batch-size should be at least 1, got {chosen.batch_size}. See mufuru predict --help")
     use_threads(chosen.threads, "mufuru predict")
-    predictor = load_predictor(chosen.run)
+    predictor: Predictor = load_as("predictor", chosen.run)
     for batch in batches(sequences(predictor, chosen.file), chosen.batch_size):
         write(predictor.predict(batch))
     return 0
 
 
-def load_predictor(folder: Path) -> Predictor:
-    """The classifier of a run, without its data; a run of another task is refused."""
-    kind, config = read_config(folder)
-    if not isinstance(config, ClassifyConfig):
-        raise RunError(f"the run in {folder} is of the task {kind}: expected a classifier, of `mufuru train classify`")
-    model: Any = load_model(folder)
-    return Predictor(model, config)
-
-
-def sequences(predictor: Predictor, file: Path | None) -> Iterator[Sequence]:
-    """What the lines hold; a mistake is told with its line."""
+def sequences(predictor: Predictor, file: Path | None) -> Iterator[Any]:
+    """The sequences of the lines; an error names its line."""
     lines, place = read_input(file)
     for number, line in enumerate(lines, 1):
         try:
@@ -72,11 +62,11 @@ def sequences(predictor: Predictor, file: Path | None) -> Iterator[Sequence]:
             raise DataError(f"{place}, line {number}: {error}") from None
 
 
-def batches(found: Iterator[Sequence], size: int) -> Iterator[list[Sequence]]:
+def batches(sequences: Iterator[Any], size: int) -> Iterator[list[Any]]:
     """Some sequences at a time; those before a mistake come too."""
-    waiting: list[Sequence] = []
+    waiting: list[Any] = []
     try:
-        for sequence in found:
+        for sequence in sequences:
             waiting.append(sequence)
             if len(waiting) == size:
                 yield waiting
@@ -88,7 +78,7 @@ def batches(found: Iterator[Sequence], size: int) -> Iterator[list[Sequence]]:
 
 
 def write(predictions: list[Prediction]) -> None:
-    """A line of JSON for each, on its way at once."""
+    """Write a line of JSON for each at once."""
     for prediction in predictions:
         print(json.dumps(prediction._asdict(), ensure_ascii=False))
     sys.stdout.flush()

@@ -30,7 +30,7 @@ class Prune:
     threshold: float = 0.01
     """An operation is dropped if its weight is below this in every layer and direction."""
     measure: prune.Measure = "largest"
-    """Which weight stays under: the largest of any unit at any step, or the mean of all."""
+    """Weight that is compared: the largest of any unit at any step, or the mean of all."""
     split: Literal["train", "valid", "test"] = "valid"
     """Over which data the weights are measured."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
@@ -61,9 +61,9 @@ def run(arguments: list[str]) -> int:
 def show(uses: prune.Uses, pruned: prune.Pruned) -> None:
     """The weights by layer, the metrics before and after, and the change of the loss."""
     rows: dict[str, dict[str, float]] = {}
-    for place, found in uses.places.items():
+    for place, operations in uses.places.items():
         for measure in ("largest", "mean"):
-            rows[f"{place}, {measure}"] = {name: getattr(use, measure) for name, use in found.items()}
+            rows[f"{place}, {measure}"] = {name: getattr(use, measure) for name, use in operations.items()}
     show_metrics(rows)
     print()
     show_metrics(

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import torch
 import tyro
 
-from mufuru.experiments.cli.language_model import LoadedModel, load_language_model
 from mufuru.experiments.cli.show import number
 from mufuru.experiments.cli.usage import parse, use_threads
 from mufuru.experiments.data import text
 from mufuru.experiments.data.lines import read_input
-from mufuru.experiments.tasks.lm.batches import cut
-from mufuru.experiments.tasks.lm.task import first_token, perplexity
+from mufuru.experiments.ship import load_as
+from mufuru.experiments.tasks.lm.task import perplexity
+from mufuru.experiments.tasks.lm.use import TextModel
 
 EXAMPLES = """\
   mufuru score runs/lm article.txt
@@ -27,8 +25,6 @@ EXAMPLES = """\
   mufuru score runs/lm article.txt --json > scores.json
   zcat articles.gz | mufuru score runs/lm --summary
 """
-WINDOW = 512
-"""Tokens read at a time; no score depends on it."""
 
 
 @dataclass(frozen=True)
@@ -58,40 +54,29 @@ Score a text: a line for each token with the natural logarithm of the probabilit
 then, on stderr, the perplexity. A token that the model does not know is scored as <unk>."""
     chosen = parse(Score, arguments, prog="mufuru score", description=description, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru score")
-    loaded = load_language_model(chosen.run)
+    loaded: TextModel = load_as("text_model", chosen.run)
     lines, place = read_input(chosen.file)
     words = list(text.tokens_of(lines, loaded.level, place))
-    found = scores(loaded, words)
+    scored = map(Scored, words, loaded.log_probabilities(words))
     if chosen.json or chosen.summary:
-        rows = list(found)
+        rows = list(scored)
         show(summarise(loaded, rows), [] if chosen.summary else rows, chosen.json)
         return 0
     print("token\tlog_probability")
     rows = []
-    for row in found:
+    for row in scored:
         rows.append(row)
         print(f"{escape(row.token)}\t{row.log_probability:.6f}")
     print(sentence(summarise(loaded, rows)), file=sys.stderr)
     return 0
 
 
-@torch.no_grad()
-def scores(loaded: LoadedModel, words: list[str]) -> Iterator[Scored]:
-    """Every token's score, from all tokens before it."""
-    vocabulary, state, start = loaded.vocabulary, None, 0
-    for window in cut(vocabulary.encode(words), first_token(vocabulary), 1, WINDOW):
-        found, state = loaded.model.log_probabilities(window.inputs, window.targets, state)
-        end = start + len(window.targets)
-        yield from map(Scored, words[start:end], found.flatten().tolist())
-        start = end
-
-
-def summarise(loaded: LoadedModel, rows: list[Scored]) -> dict[str, Any]:
+def summarise(loaded: TextModel, rows: list[Scored]) -> dict[str, Any]:
     loss = -math.fsum(row.log_probability for row in rows) / len(rows)
-    found = {"perplexity": perplexity(loss), "loss": loss}
+    summary = {"perplexity": perplexity(loss), "loss": loss}
     if loaded.level == "char":
-        found["bits_per_character"] = loss / math.log(2)
-    return found | {"tokens": len(rows), "unknown": sum(row.token not in loaded.vocabulary for row in rows)}
+        summary["bits_per_character"] = loss / math.log(2)
+    return summary | {"tokens": len(rows), "unknown": sum(row.token not in loaded.vocabulary for row in rows)}
 
 
 def show(summary: dict[str, Any], rows: list[Scored], as_json: bool) -> None:

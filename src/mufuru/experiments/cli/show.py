@@ -20,5 +20,5 @@ def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def number(value: float | None) -> str:
-    """A metric; one that is beyond all measure is not told digit by digit."""
+    """A metric with four digits, a huge one in scientific notation."""
     return "" if value is None else f"{value:.4f}" if value < HUGE else f"{value:.4g}"

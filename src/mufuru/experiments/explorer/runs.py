@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,12 +13,11 @@ from torch import nn
 import mufuru
 from mufuru import MuFuRU
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.explorer import formulas, inside
-from mufuru.experiments.explorer.kinds import reader_for
-from mufuru.experiments.explorer.kinds.reader import Reader, Steps
+from mufuru.experiments.explorer import limits, numbers
 from mufuru.experiments.explorer.limits import Refused
 from mufuru.experiments.explorer.requests import View
 from mufuru.experiments.settings import SettingError
+from mufuru.experiments.tasks.task import Reader, Steps
 from mufuru.ops import did_you_mean
 
 
@@ -44,39 +44,41 @@ class ExploredRun:
         return int(self.reader.config.cell.num_layers) if self.rnn else 1
 
     def info(self) -> dict[str, Any]:
-        """What the page must know before it asks."""
+        """Facts that the page needs before its first request."""
         reader, cell, rnn = self.reader, self.reader.config.cell, self.rnn
         return {
             "name": self.name, "kind": self.kind, "takes": reader.takes, "examples": list(reader.examples),
             "labels": list(reader.labels), "cell": cell.cell, "units": cell.hidden_size,
             "layers": self.layers, "directions": reader.layer.directions,
             "parameters": self.parameters,
-            "ops": [formulas.described(op) for op in rnn.unit.ops] if rnn else [], "scores": self.scores,
+            "ops": [numbers.described(op) for op in rnn.unit.ops] if rnn else [], "scores": self.scores,
         }  # fmt: skip
 
     @torch.no_grad()
     def answer(self, view: View) -> dict[str, Any]:
         """Every number that the page draws of this view."""
         self._check(view)
+        limits.check_length(view.text)
         try:
-            steps = self.reader.read(view.text)
+            steps = self.reader.steps(view.text)
         except (DataError, SettingError) as error:
             raise Refused(422, str(error)) from None
+        limits.check_steps(len(steps.tokens), self.reader.both_ways)
         with self._intervention(view):
-            found, outputs = self._look(steps, view)
+            shown, outputs = self._look(steps, view)
             predictions = self.reader.predict(steps, outputs)
         said = [{key: value for key, value in vars(p).items() if value is not None} for p in predictions]
-        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes, "predictions": said} | found
+        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes, "predictions": said} | shown
 
     def _look(self, steps: Steps, view: View) -> tuple[dict[str, Any], torch.Tensor]:
         """Read everything once and say what happened inside."""
         if self.rnn is None:
             outputs = self.reader.outputs(steps)
             hidden = self.reader.config.cell.hidden_size
-            return {"states": inside.in_units(outputs[:, view.direction * hidden :][:, :hidden])}, outputs
+            return {"states": numbers.in_units(outputs[:, view.direction * hidden :][:, :hidden])}, outputs
         with mufuru.tracing(self.rnn) as traces:
             outputs = self.reader.outputs(steps)
-        return inside.of_trace(traces[""][0], view.layer, view.direction, view.unit), outputs
+        return numbers.of_trace(traces[""][0], view.layer, view.direction, view.unit), outputs
 
     def _intervention(self, view: View) -> AbstractContextManager[None]:
         if self.rnn is None or not (view.forbid or view.force):
@@ -106,15 +108,23 @@ class ExploredRun:
             raise Refused(422, f"nothing is left of the operations {', '.join(ops)}: allow at least one")
 
 
-def explored(
-    name: str, kind: str, config: Any, model: nn.Module, scores: dict[str, float] | None = None
-) -> ExploredRun:
-    """A run to look into. A GRU is looked at as the MuFuRU that computes the same, of the operations keep and replace,
-    so that its update gate can be seen, and taken away, as theirs.
+def explored(name: str, kind: str, reader: Reader, scores: dict[str, float] | None = None) -> ExploredRun:
+    """A run to look into, by its task's reader. A GRU is shown as the MuFuRU that computes the same, of the operations
+    keep and replace, so that its update gate can be seen, and taken away, as theirs.
     """
-    reader = reader_for(kind, config, model)
     # of the GRU itself: as a MuFuRU it has weights that are all 0
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     if isinstance(reader.layer.rnn, nn.GRU):
         reader.layer.rnn = MuFuRU.from_gru(reader.layer.rnn).eval()
     return ExploredRun(name, kind, reader, parameters, scores or {})
+
+
+def shipped() -> list[Path]:
+    """Run folders of the two small models that come with the package, a MuFuRU and a GRU of 8 units that evaluate
+    Boolean formulae. They lack what only training needs. Made by, with `--cell gru` for the other one:
+
+        mufuru train logic --preset solved --cell mufuru --select best --evaluate-every 2000 --output mufuru-8
+
+    The preset has 2000 updates, so the only evaluation is the last: the best weights are the last ones.
+    """
+    return [Path(__file__).parent / "models" / name for name in ("mufuru-8", "gru-8")]

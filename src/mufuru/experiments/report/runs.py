@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from mufuru.experiments.record import Record
+from mufuru.experiments.tasks import KINDS
 
 Runs: TypeAlias = Sequence[Record]
 Lines: TypeAlias = Mapping[str, Runs]
@@ -15,8 +16,6 @@ Key = TypeVar("Key", bound=Hashable)
 
 CELLS = {"mufuru": "MuFuRU", "gru": "GRU", "lstm": "LSTM", "vanilla": "tanh RNN"}
 """Names of the cells for readers, in the order of every table and legend."""
-TREE_CELLS = {"mufuru": "TreeMuFuRU", "lstm": "Tree-LSTM"}
-"""Names of the cells of the task trees."""
 MODEL = ("cell.cell", "cell.controller_size", "cell.controller_activation")
 """The settings that tell models apart."""
 
@@ -97,8 +96,8 @@ def cell_of(record: Record) -> str:
 def model(record: Record) -> str:
     """Return a model's name for readers: the cell, and the controller where it has one."""
     cell = cell_of(record)
-    if record.task == "trees":
-        return TREE_CELLS.get(cell, cell)
+    if record.task in KINDS and cell in (names := KINDS[record.task].cell_names):
+        return names[cell]
     controller = setting(record, "cell.controller_size")
     if controller is None:
         return name(cell)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mufuru.disk import write_atomically
 from mufuru.experiments import tasks
 from mufuru.experiments.engine.sweep import Job, Outcome, sweep, usable_cores
-from mufuru.disk import write_atomically
 from mufuru.experiments.record import Record, RunFolder, read_records
 from mufuru.experiments.report import overview, render, runs
 from mufuru.experiments.reproduce import lm, logic, recorded, sentiment

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -14,30 +18,34 @@ from torch import Tensor, nn
 
 from mufuru import export
 from mufuru.disk import beside
-from mufuru.experiments.engine import RunError, load_model
+from mufuru.experiments.engine import RunError, evaluate, load_model
+from mufuru.experiments.engine.evaluate import examining
 from mufuru.experiments.record import Record, read_run
-from mufuru.experiments.ship import portable
 from mufuru.experiments.ship.card import card
-from mufuru.experiments.tasks.saved import TaskModel
+from mufuru.experiments.tasks.models import TaskModel
+from mufuru.experiments.tasks.task import Task
 from mufuru.int8 import pack, unpack
-from mufuru.saving.files import PretrainedError
+from mufuru.saving.files import WEIGHTS, PretrainedError
 
 Target = Literal["safetensors", "int8", "onnx", "torch-export"]
 Answers = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 SUFFIXES: dict[str, str] = {"safetensors": "-safetensors", "int8": "-int8", "onnx": ".onnx", "torch-export": ".pt2"}
-"""What is added to the name of a run where no path is given; the first two are folders."""
+"""Ending of the run's name where no path is given; the first two are folders."""
 EXAMPLE = (2, 5)
-"""Batch and steps of what the graph is made with."""
+"""Batch and steps that the graph is made with."""
 UNSEEN = ((1, 1), (3, 4), (2, 9), (7, 33))
 """Batches and steps that it is checked with."""
+BATCHES = 20
+"""Most batches of one measurement of time."""
+ROUNDS = 7
 TOLERANCE: dict[str, float] = {"safetensors": 0.0, "int8": 0.0, "onnx": 1e-4, "torch-export": 1e-5}
 """Largest difference from the original, as a part of its largest answer where that is above 1. Files of weights hold
 the very same numbers; graphs add them up in another order, and onnxruntime has exponentials of its own."""
 
 
 class Exported(NamedTuple):
-    """What was written, and how far it is from the original."""
+    """A written model, and its difference from the original."""
 
     path: Path
     error: float
@@ -46,7 +54,7 @@ class Exported(NamedTuple):
 
 
 class SelfCheckError(RunError):
-    """What was written does not answer as the original does; it has been removed."""
+    """A written model does not answer as the original does; it has been removed."""
 
 
 def export_run(folder: Path, target: Target, output: Path | None = None) -> Exported:
@@ -59,7 +67,7 @@ def export_run(folder: Path, target: Target, output: Path | None = None) -> Expo
     record = read_run(folder, curve=False)
     model = load_model(folder)
     if not isinstance(model, TaskModel):
-        raise RunError(f"the run in {folder} is of the task {record.task}, whose models cannot be exported yet")
+        raise RunError(f"the run in {folder} is of the task {record.task}, whose models cannot be exported")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
         written = Path(place) / path.name
@@ -69,13 +77,12 @@ def export_run(folder: Path, target: Target, output: Path | None = None) -> Expo
     return Exported(path, error, model)
 
 
-def compare(model: nn.Module, answers: Answers, shapes: Sequence[tuple[int, int]], target: Target) -> float:
+def compare(model: TaskModel, answers: Answers, shapes: Sequence[tuple[int, int]], target: Target) -> float:
     """The largest difference from the original over these shapes; an error if it is too large."""
-    largest = 0.0
+    largest, original = 0.0, _rounded(model) if target == "int8" else model
     for number, (batch, steps) in enumerate(shapes):
-        arguments = portable.example(model, batch, steps, seed=number)
-        expected = _expected(model, target)(arguments)
-        for want, got in zip(expected, answers(arguments), strict=True):
+        arguments = model.example(batch, steps, seed=number)
+        for want, got in zip(original.answers(*arguments), answers(arguments), strict=True):
             difference = _difference(want, got)
             largest = max(largest, difference)
             # a comparison with NaN is never true
@@ -94,21 +101,11 @@ def _difference(want: Tensor, got: Tensor) -> float:
     return float((want - got).abs().max()) / size
 
 
-def _expected(model: nn.Module, target: Target) -> Answers:
-    """The original; for 8 bits the original with its weights rounded so."""
-    if target == "int8":
-        rounded = unpack(pack(model.state_dict()), torch.float32)
-        return lambda arguments: _with_weights(model, rounded, arguments)
-    return lambda arguments: portable.original(model, arguments)
-
-
-def _with_weights(model: nn.Module, weights: dict[str, Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.load_state_dict(weights)
-    try:
-        return portable.original(model, arguments)
-    finally:
-        model.load_state_dict(before)
+def _rounded(model: TaskModel) -> TaskModel:
+    """The model with its weights rounded to 8 bits."""
+    rounded = copy.deepcopy(model)
+    rounded.load_state_dict(unpack(pack(model.state_dict()), torch.float32))
+    return rounded
 
 
 def _write_files(int8: bool) -> Callable[[TaskModel, Record, Path, str], Answers]:
@@ -118,7 +115,7 @@ def _write_files(int8: bool) -> Callable[[TaskModel, Record, Path, str], Answers
             loaded = type(model).from_pretrained(path)
         except PretrainedError as error:
             raise RunError(str(error)) from None
-        return lambda arguments: portable.original(loaded, arguments)
+        return lambda arguments: loaded.answers(*arguments)
 
     return write
 
@@ -128,11 +125,11 @@ def _write_onnx(model: TaskModel, record: Record, path: Path, name: str) -> Answ
         runtime: Any = importlib.import_module("onnxruntime")
     except ModuleNotFoundError:
         raise RunError("onnxruntime is not installed, which the check needs: pip install 'mufuru[onnx]'") from None
-    graph = portable.portable(model)
-    arguments = portable.example(model, *EXAMPLE, seed=-1)
+    graph = model.graph()
+    arguments = model.example(*EXAMPLE, seed=-1)
     names: dict[str, Any] = {"input_names": graph.inputs, "output_names": graph.outputs}
     try:
-        export.onnx(graph.module, path, arguments, dynamic_shapes=graph.open_sizes(), **names)
+        export.onnx(graph.module, path, arguments, dynamic_shapes=graph.open_sizes, **names)
     except ImportError as error:
         raise RunError(str(error)) from None
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -145,16 +142,16 @@ def _write_onnx(model: TaskModel, record: Record, path: Path, name: str) -> Answ
 
 
 def _write_program(model: TaskModel, record: Record, path: Path, name: str) -> Answers:
-    graph = portable.portable(model)
-    arguments = portable.example(model, *EXAMPLE, seed=-1)
-    program = export.program(graph.module, arguments, dynamic_shapes=graph.open_sizes())
+    graph = model.graph()
+    arguments = model.example(*EXAMPLE, seed=-1)
+    program = export.program(graph.module, arguments, dynamic_shapes=graph.open_sizes)
     torch.export.save(program, path)
     module = torch.export.load(path).module()
 
     def answers(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         with torch.no_grad():
-            found: Any = module(*arguments)
-        return (found,) if isinstance(found, Tensor) else tuple(found)
+            outputs: Any = module(*arguments)
+        return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
 
     return answers
 
@@ -165,4 +162,39 @@ WRITERS: dict[str, Callable[[TaskModel, Record, Path, str], Answers]] = {
     "onnx": _write_onnx,
     "torch-export": _write_program,
 }
-"""Each writes to a path and returns what answers from there."""
+"""Each writes to a path and returns a function that answers from there."""
+
+
+class Beside(NamedTuple):
+    """The original and its 8-bit form."""
+
+    metrics: tuple[dict[str, float], dict[str, float]]
+    bytes: tuple[int, int]
+    ratio: float
+    """Time of the other over that of the original."""
+
+
+def compare_int8(task: Task, one: nn.Module, other: nn.Module, split: str, folders: tuple[Path, Path]) -> Beside:
+    """Metrics over a data set, the sizes of the weights' files, and the ratio of times."""
+    metrics = (evaluate(task, one, split), evaluate(task, other, split))
+    sizes = tuple((folder / WEIGHTS).stat().st_size for folder in folders)
+    return Beside(metrics, (sizes[0], sizes[1]), time_ratio(task, one, other, split))
+
+
+def time_ratio(task: Task, one: nn.Module, other: nn.Module, split: str) -> float:
+    """The median of several rounds, each a pass of both: what else the machine does meets both alike."""
+    ratios = []
+    for number in range(ROUNDS + 1):
+        seconds = [_seconds(task, model, split) for model in (one, other)]
+        # the first round packs weights and fills caches
+        ratios += [seconds[1] / seconds[0]] if number else []
+    return median(ratios)
+
+
+def _seconds(task: Task, model: nn.Module, split: str) -> float:
+    batches, state = list(islice(task.batches(split), BATCHES)), None
+    with examining(model):
+        start = time.perf_counter()
+        for batch in batches:
+            state = task.step(model, batch, state).state
+        return time.perf_counter() - start

@@ -23,6 +23,7 @@ from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.evaluate import examining, load_weights, make
 from mufuru.experiments.engine.store import open_store
 from mufuru.experiments.record import config_document, read_run
+from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.task import Task
 from mufuru.prune import kept_weights
 
@@ -44,11 +45,11 @@ class Uses(NamedTuple):
     def of(self, measure: Measure) -> dict[str, float]:
         """Each operation where it is used most: all layers of a model have the same operations."""
         names = next(iter(self.places.values()))
-        return {name: max(getattr(found[name], measure) for found in self.places.values()) for name in names}
+        return {name: max(getattr(uses[name], measure) for uses in self.places.values()) for name in names}
 
 
 class Pruned(NamedTuple):
-    """What was dropped and what it changed."""
+    """A pruned run, and its metrics before and after."""
 
     folder: Path
     dropped: tuple[str, ...]
@@ -72,20 +73,20 @@ def measure_use(task: Task, model: nn.Module, split: str) -> Uses:
                     for index, part in enumerate(trace.parts):
                         place = _place(layer, *divmod(index, trace.directions), len(traces), trace.directions)
                         gathered.setdefault(place, _Gathered(trace.op_names)).add(part.p)
-    if not gathered or not all(found.count for found in gathered.values()):
+    if not gathered or not all(place.count for place in gathered.values()):
         raise RunError(f"the {split} data is empty: there is nothing to measure")
-    return Uses({place: found.uses() for place, found in gathered.items()})
+    return Uses({place: weights.uses() for place, weights in gathered.items()})
 
 
 def choose(uses: Uses, measure: Measure, threshold: float) -> tuple[str, ...]:
     """The operations that stay under the threshold in every layer and direction."""
-    found = uses.of(measure)
-    dropped = tuple(name for name, weight in found.items() if weight < threshold)
-    listed = _listed(found)
+    weights = uses.of(measure)
+    dropped = tuple(name for name, weight in weights.items() if weight < threshold)
+    listed = _listed(weights)
     if not dropped:
         hint = "" if measure == "mean" else f". With --measure mean: {_listed(uses.of('mean'))}"
         raise RunError(f"no operation's {measure} weight stays under {threshold:g}, so none is dropped: {listed}{hint}")
-    if len(dropped) == len(found):
+    if len(dropped) == len(weights):
         raise RunError(
             f"all operations stay under {threshold:g}, and one must be left: {listed}. Choose a lower threshold"
         )
@@ -97,8 +98,8 @@ def load_prunable(folder: Path) -> tuple[Task, nn.Module]:
     kind, config = read_config(folder)
     read_run(folder, curve=False)
     cell = getattr(config, "cell", None)
-    if getattr(cell, "cell", None) != "mufuru" or kind == "trees":
-        what = f"cell {cell.cell}" if cell is not None and kind != "trees" else f"task {kind}"
+    if not isinstance(cell, CellConfig) or cell.cell != "mufuru":
+        what = f"cell {cell.cell}" if isinstance(cell, CellConfig) else f"task {kind}"
         raise RunError(f"the run in {folder} is of the {what}: only layers of mufuru have operations to drop")
     return load_run(folder)
 
@@ -115,11 +116,11 @@ def write_pruned(
     before, after = ({split: evaluate(task, which, split) for split in splits} for which in (model, smaller))
     sizes = (parameters(model), parameters(smaller))
     record = read_run(folder, curve=False)
-    told = {**about, "dropped": list(dropped), "parameters": sizes[0], "before": before}
+    pruned = {**about, "dropped": list(dropped), "parameters": sizes[0], "before": before}
     result = {key: value for key, value in record.result.items() if key not in ("train", "inspection")}
     with examining(smaller):
         inspection = task.inspect(smaller)
-    result |= {**after, "parameters": sizes[1], "inspection": inspection, "pruned": told}
+    result |= {**after, "parameters": sizes[1], "inspection": inspection, "pruned": pruned}
     with open_store(output, config_document(kind, smaller_config), resume=False) as store:
         store.begin()
         store.save_best(Checkpoint(weights, {}))
@@ -179,8 +180,8 @@ class _Gathered:
         self.count += p.size(0) * p.size(2)
 
     def uses(self) -> dict[str, Use]:
-        found = zip(self.names, self.largest, self.total, strict=True)
-        return {name: Use(largest, total / self.count) for name, largest, total in found}
+        rows = zip(self.names, self.largest, self.total, strict=True)
+        return {name: Use(largest, total / self.count) for name, largest, total in rows}
 
 
 def _place(name: str, layer: int, direction: int, layers: int, directions: int) -> str:

@@ -1,14 +1,15 @@
 """The recurrent layers that tasks compare, behind one interface: mufuru, gru, lstm and vanilla.
 
 One setting means the same for every cell that has it. An option that a cell lacks is refused rather than ignored;
-`CellConfig.for_cell` carries a setting over to another cell without those.
+`CellConfig.for_cell` leaves those out for another cell.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import mufuru
 from mufuru import ops as operations
-from mufuru.experiments.settings import SettingError, check_positive, choose
-from mufuru.experiments.tasks import first_weights
+from mufuru.experiments.settings import SettingError, check_default, check_positive, choose
 from mufuru.unit import Activation, ControllerActivation, Reset
 
+T = TypeVar("T")
 CellName = Literal["mufuru", "gru", "lstm", "vanilla"]
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """(layers * directions, batch, hidden); a pair with the memory for lstm, with the controller for mufuru with one."""
@@ -33,6 +34,10 @@ OPTIONS: dict[str, frozenset[str]] = {
     "vanilla": frozenset(),
 }
 """The options that not every cell has, by cell."""
+RESET_GATE: dict[type[nn.Module], int] = {nn.GRU: 0}
+"""Index of the reset gate among the blocks of a layer's rows."""
+KEEP_GATE: dict[type[nn.Module], int] = {nn.GRU: 1, nn.LSTM: 1}
+"""Index of the gate that keeps the state where it is open: the update gate of a GRU, the forget gate of an LSTM."""
 
 
 @dataclass(frozen=True)
@@ -52,53 +57,57 @@ class CellConfig:
     reset: Reset = "before"
     """Where the reset gate acts, before or after the recurrent product, or None for no gate (mufuru only)."""
     activation: Activation | None = None
-    """Activation of the features (mufuru only): tanh or sigmoid; None for the layer's own, tanh."""
+    """Activation of the features (mufuru only): tanh or sigmoid; None for the default, tanh."""
     controller_size: int | None = None
     """Size of a recurrent controller; None lets input and state choose the operations (mufuru only)."""
     controller_activation: ControllerActivation | None = None
-    """Of the recurrent controller (mufuru only): tanh or relu; None for the layer's own, tanh."""
+    """Activation of the recurrent controller (mufuru only): tanh or relu; None for the default, tanh."""
     reset_bias: float | None = None
-    """First bias of the reset gate (mufuru, gru); None for the layer's own: 1 in mufuru, drawn as its other biases in
+    """Initial bias of the reset gate (mufuru, gru); None for the default: 1 in mufuru, random as its other biases in
     gru."""
     keep_bias: float | None = None
-    """First bias of what keeps the state: keep's logit in mufuru, the update gate in gru, the forget gate in lstm; None
-    for the layer's own: 2 in mufuru, drawn as its other biases in gru and lstm."""
+    """Initial bias of what keeps the state: keep's logit in mufuru, the update gate in gru, the forget gate in lstm;
+    None for the default: 2 in mufuru, random as its other biases in gru and lstm."""
     initialisation: Literal["default", "uniform", "orthogonal"] = "default"
-    """First weights: default, each layer's own, uniform up to 1 / sqrt(hidden_size) in all of them; uniform up to
+    """Initial weights: default, the layer's own, uniform up to 1 / sqrt(hidden_size) in every cell; uniform up to
     initial_scale; or orthogonal recurrent weights, Xavier's input weights and no biases. mufuru's biases of reset gate
-    and operations have values of their own and are never drawn."""
+    and operations have fixed initial values."""
     initial_scale: float = 0.1
-    """Largest first weight of the uniform initialisation."""
+    """Largest initial weight of the uniform initialisation."""
 
     def __post_init__(self) -> None:
         check_positive(self, "hidden_size", "num_layers", "controller_size", "initial_scale")
-        own = choose("cell", self.cell, OPTIONS)
-        for name in sorted(OPTIONS["mufuru"] - own):
-            if getattr(self, name) != _DEFAULTS[name]:
-                owners = " and ".join(cell for cell, options in OPTIONS.items() if name in options)
-                raise SettingError(f"{name} is an option of {owners}, not of {self.cell}: leave it out")
-        if self.cell == "mufuru":
-            self._check_mufuru()
-
-    def _check_mufuru(self) -> None:
-        try:
-            operations.resolve(self.ops)
-        except (TypeError, ValueError) as error:
-            raise SettingError(f"ops: {error}") from None
+        check_cell(self, OPTIONS)
         if self.reset is None and self.reset_bias is not None:
             raise SettingError("reset_bias needs a reset gate, and reset is None: leave one of them out")
         if self.controller_size is None and self.controller_activation is not None:
             raise SettingError("controller_activation needs a recurrent controller: give a controller_size too")
-        if "keep" not in self.ops and self.keep_bias is not None:
-            raise SettingError(f"keep_bias needs the operation keep, and ops is {', '.join(self.ops)}: leave it out")
 
     def for_cell(self, cell: CellName) -> CellConfig:
         """The same setting for another cell, without the options that it lacks."""
-        missing = OPTIONS["mufuru"] - OPTIONS[cell]
-        return dataclasses.replace(self, cell=cell, **{name: _DEFAULTS[name] for name in missing})
+        return for_cell(self, cell, OPTIONS)
 
 
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(CellConfig)}
+def check_cell(config: Any, options: Mapping[str, frozenset[str]]) -> None:
+    """Refuse options that the cell lacks, unknown operations, and a bias of keep without keep."""
+    own = choose("cell", config.cell, options)
+    for name in sorted(options["mufuru"] - own):
+        owners = " and ".join(cell for cell, known in options.items() if name in known)
+        check_default(config, (name,), f"is an option of {owners}, not of {config.cell}: leave it out")
+    try:
+        operations.resolve(config.ops)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"ops: {error}") from None
+    if "keep" not in config.ops and config.keep_bias is not None:
+        raise SettingError(f"keep_bias needs the operation keep, and ops is {', '.join(config.ops)}: leave it out")
+
+
+def for_cell(config: T, cell: str, options: Mapping[str, frozenset[str]]) -> T:
+    """The same setting for another cell, without the options that it lacks."""
+    settings: Any = config
+    defaults = {name: getattr(type(config), name) for name in options["mufuru"] - options[cell]}
+    changed: T = dataclasses.replace(settings, cell=cell, **defaults)
+    return changed
 
 
 class SequenceLayer(nn.Module):
@@ -113,9 +122,9 @@ class SequenceLayer(nn.Module):
         super().__init__()
         self.config = config
         self.rnn: nn.Module = _make(config, input_size)
-        first_weights.draw(self.rnn, config.initialisation, config.initial_scale)
+        draw_weights(self.rnn, config.initialisation, config.initial_scale)
         if not isinstance(self.rnn, mufuru.MuFuRU):
-            first_weights.set_gates(self.rnn, config.reset_bias, config.keep_bias)
+            set_gates(self.rnn, config.reset_bias, config.keep_bias)
 
     @property
     def directions(self) -> int:
@@ -143,13 +152,18 @@ class SequenceLayer(nn.Module):
         return output, state
 
     def last(self, state: State) -> Tensor:
-        """(batch, output_size): what the top layer ends with, both directions side by side."""
+        """(batch, output_size): the final state of the top layer, both directions side by side."""
         hidden = state if isinstance(state, Tensor) else state[0]
         return hidden[-1] if self.directions == 1 else torch.cat((hidden[-2], hidden[-1]), -1)
 
 
+def per_step(function: Callable[[Tensor], Tensor], input: Tensor | PackedSequence) -> Tensor | PackedSequence:
+    """Apply a function of single steps to a padded batch, or to the rows of a packed one."""
+    return input._replace(data=function(input.data)) if isinstance(input, PackedSequence) else function(input)
+
+
 def detach(state: State) -> State:
-    """A state to carry to the next batch without its past."""
+    """A state for the next batch, without gradients to this one."""
     return state.detach() if isinstance(state, Tensor) else (state[0].detach(), state[1].detach())
 
 
@@ -166,3 +180,53 @@ def _make(config: CellConfig, input_size: int) -> nn.Module:
         input_size, config.hidden_size, **shape, **own,
         ops=config.ops, reset=config.reset, controller_size=config.controller_size,
     )  # fmt: skip
+
+
+@torch.no_grad()
+def draw_weights(layer: nn.Module, initialisation: str, scale: float) -> None:
+    """Draw the weights again; "default" leaves those that the layer drew itself."""
+    if initialisation == "default":
+        return
+    for name, parameter in layer.named_parameters():
+        for block in _blocks(layer, name, parameter):
+            if initialisation == "uniform":
+                block.uniform_(-scale, scale)
+            elif block.dim() == 1:
+                block.zero_()
+            elif name.startswith(("weight_hh", "weight_kk")):
+                nn.init.orthogonal_(block)
+            else:
+                nn.init.xavier_uniform_(block)
+
+
+@torch.no_grad()
+def set_gates(layer: nn.Module, reset_bias: float | None, keep_bias: float | None) -> None:
+    """Start gates of a torch layer at exactly these biases; None leaves a gate as it was drawn."""
+    for block, value in ((RESET_GATE.get(type(layer)), reset_bias), (KEEP_GATE.get(type(layer)), keep_bias)):
+        if block is None or value is None:
+            continue
+        for name, parameter in layer.named_parameters():
+            # the layer adds two biases: the first holds the value
+            if name.startswith("bias_"):
+                _blocks(layer, name, parameter)[block].fill_(value if name.startswith("bias_ih") else 0.0)
+
+
+def _blocks(layer: nn.Module, name: str, parameter: Tensor) -> tuple[Tensor, ...]:
+    """The blocks of a parameter's rows, one per gate, feature or operation, without MuFuRU's biases of fixed value."""
+    if not isinstance(layer, mufuru.MuFuRU):
+        return _rows(parameter, int(getattr(layer, "hidden_size")))
+    unit = layer.unit
+    if name.startswith("bias_op"):
+        return ()
+    if name.startswith(("weight_kk", "weight_op")):
+        return (parameter,) if name.startswith("weight_kk") else _rows(parameter, unit.hidden_size)
+    feature, reset, controller = unit.split(parameter)
+    if parameter.dim() == 1:
+        return (feature,) if unit.controller_size is None else (feature, controller)
+    chosen = _rows(controller, unit.hidden_size) if unit.controller_size is None else (controller,)
+    return (feature, *chosen) if unit.reset is None else (feature, reset, *chosen)
+
+
+def _rows(parameter: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Cut into blocks of `count` rows."""
+    return tuple(parameter[start : start + count] for start in range(0, len(parameter), count))

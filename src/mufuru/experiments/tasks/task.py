@@ -1,40 +1,38 @@
-"""What a task is: data, model, step, metrics. The engine knows nothing more of it."""
+"""Interface of a task: data, model, step and metrics for the engine, and hooks for the commands that use a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from mufuru.experiments.settings import Training
+if TYPE_CHECKING:
+    from mufuru.experiments.tasks.cells import SequenceLayer
 
 Batch = Any
-"""What a task's `batches` gives and its `step` takes; tensors or named tuples of them."""
+"""An item of a task's `batches`, which its `step` takes: tensors or named tuples of them."""
 State = Any
-"""What one step hands to the next: None, a tensor, or nested tuples of tensors."""
+"""Passed from one step to the next: None, a tensor, or nested tuples of tensors."""
 
-
-class TaskConfig(Protocol):
-    """A frozen dataclass of all settings of a run."""
-
-    @property
-    def training(self) -> Training: ...
-    @property
-    def seed(self) -> int: ...
+TOP = 10
+"""Number of likeliest labels or words of a prediction."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch gives. Sums and counts stay apart, so that no metric depends on the batch size."""
+    """Results of one batch. Sums and counts stay apart, so that no metric depends on the batch size."""
 
     loss: Tensor
     """Sum of the losses of all predictions; differentiable."""
     count: int
-    """Predictions made."""
+    """Number of predictions."""
     state: State = None
-    """Carried to the next batch, detached; None where batches do not follow each other."""
+    """State for the next batch, detached; None where batches do not follow each other."""
     sums: Mapping[str, Tensor | float] = field(default_factory=dict)
     """More sums over the predictions, such as the number of right ones."""
     penalty: Tensor | None = None
@@ -56,14 +54,14 @@ class Totals:
             self.sums[name] = self.sums.get(name, 0.0) + float(value.detach() if isinstance(value, Tensor) else value)
 
     def mean(self, name: str) -> float:
-        """A sum per prediction; the loss goes by its own name."""
+        """A sum per prediction; the name of the loss is "loss"."""
         return (self.loss if name == "loss" else self.sums[name]) / self.count
 
 
 class Task(Protocol):
     """One experiment: made from its settings alone, so that the same settings give the same data in the same order.
 
-    It may have a `description`, a sentence about its data that is told to the user when a run begins.
+    It may have a `description`, a sentence about its data that is printed when a run begins.
     """
 
     config: Any
@@ -72,12 +70,12 @@ class Task(Protocol):
     higher_is_better: bool
 
     def build(self) -> nn.Module:
-        """A fresh model; its first weights come from torch's global generator."""
+        """A fresh model; its initial weights come from torch's global generator."""
         ...
 
     def batches(self, split: str, epoch: int = 0) -> Sequence[Batch]:
         """All batches of "train", "valid" or "test". The order of "train" follows from seed and epoch alone, so that a
-        resumed run can take up any batch."""
+        resumed run can start at any batch."""
         ...
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
@@ -85,9 +83,162 @@ class Task(Protocol):
         ...
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """What the totals over a data set mean: the loss, and what people talk of."""
+        """The metrics of a data set from its totals, the loss among them."""
         ...
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """What the report wants to know of a trained model beyond metrics, ready for JSON; {} where nothing."""
+        """Facts about a trained model for the report beyond metrics, ready for JSON; may be empty."""
         ...
+
+
+class Batches(Sequence[Any]):
+    """The batches of a data set by groups of its indices, each made on access."""
+
+    def __init__(self, make: Callable[[Tensor], Batch], groups: Sequence[Tensor]) -> None:
+        self.make, self.groups = make, groups
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Batches(self.make, self.groups[index])
+        return self.make(self.groups[index])
+
+
+class Prediction(NamedTuple):
+    """The likeliest label, and the probability of each."""
+
+    label: str
+    probabilities: dict[str, float]
+
+
+class Predictor(Protocol):
+    """A trained model as `mufuru predict` uses it."""
+
+    def read(self, line: str) -> Any:
+        """The sequence that a line holds; a DataError says what is wrong with it."""
+        ...
+
+    def predict(self, sequences: list[Any]) -> list[Prediction]:
+        """One prediction for each sequence, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A text as a model reads it."""
+
+    tokens: list[str]
+    """One for each step, as people read them."""
+    x: Tensor
+    """(steps,) ids of tokens, or (steps, channels) of numbers."""
+    notes: list[str] = field(default_factory=list)
+    """Notes for the user, such as unknown words."""
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """The prediction after a step."""
+
+    top: list[tuple[str, float]]
+    """The likeliest labels or words and their probabilities, the likeliest first."""
+    truth: str | None = None
+    """The right label, where that is known."""
+    came: float | None = None
+    """The probability of the next token, where there is one."""
+
+
+class Reader(ABC):
+    """A trained model as `mufuru explore` uses it: a text in, the outputs of its recurrent layer, and a prediction
+    after every step; `takes` says what a user types: a formula, words,
+    characters or a series.
+    """
+
+    takes: str
+    examples: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, model: Any, config: Any) -> None:
+        self.model, self.config = model.eval(), config
+
+    @property
+    def layer(self) -> SequenceLayer:
+        layer: SequenceLayer = self.model.reader
+        return layer
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether the model reads from both ends, so that an output depends on later steps."""
+        return self.layer.directions == 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the predictions, where there are few of them."""
+        return ()
+
+    @abstractmethod
+    def steps(self, text: str) -> Steps:
+        """The steps of a text; a DataError or SettingError says what is wrong with it."""
+
+    def embed(self, x: Tensor) -> Tensor:
+        """The layer's inputs for (steps, batch) ids or (steps, batch, channels) numbers."""
+        embedded: Tensor = self.model.embedding(x)
+        return embedded
+
+    def outputs(self, steps: Steps) -> Tensor:
+        """(steps, features): the layer's outputs when it reads all of the text."""
+        outputs: Tensor = self.layer(self.embed(steps.x.unsqueeze(1)))[0]
+        return outputs[:, 0]
+
+    @abstractmethod
+    def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
+        """A prediction after each step, from the steps up to it alone."""
+
+
+def prefixes(rows: Tensor) -> PackedSequence:
+    """All beginnings of a sequence (steps, ...), the longest first."""
+    sizes = torch.arange(len(rows), 0, -1)
+    return PackedSequence(rows.repeat_interleave(sizes, 0), sizes)
+
+
+def ranked(probabilities: Tensor, labels: tuple[str, ...]) -> list[list[tuple[str, float]]]:
+    """By step the likeliest labels of (steps, labels)."""
+    values, places = probabilities.topk(min(TOP, len(labels)), 1)
+    rows = zip(values.tolist(), places.tolist(), strict=True)
+    return [[(labels[k], round(p, 6)) for p, k in zip(ps, ks, strict=True)] for ps, ks in rows]
+
+
+def unknown_note(missing: Iterable[str], unknown: str | None) -> list[str]:
+    """A note of the words that the vocabulary lacks, each once."""
+    words = ", ".join(dict.fromkeys(missing))
+    return [f"Not in the vocabulary, read as {unknown}: {words}."] if words else []
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A task for the commands: its settings, what makes it, and hooks, each None or empty where a task lacks it.
+
+    A model is exported by methods of its own, see `models.TaskModel`. It is pruned where its settings have a
+    `cells.CellConfig` of mufuru as `cell`.
+    """
+
+    config: type[Any]
+    make: Callable[[Any], Task]
+    presets: Mapping[str, Any]
+    """Settings by name; the first is the default."""
+    restore: Callable[[Any, Mapping[str, Tensor]], nn.Module] | None = None
+    """From settings and weights to a model that fits them, without the task and its data; weights are loaded later."""
+    predictor: Callable[[Any, Any], Predictor] | None = None
+    """From model and settings to what `mufuru predict` uses."""
+    reader: Callable[[Any, Any], Reader] | None = None
+    """From model and settings to what `mufuru explore` uses."""
+    text_model: Callable[[Any, Any], Any] | None = None
+    """From model and settings to what `mufuru generate` and `mufuru score` use, see `lm.sampling.TextModel`."""
+    noun: str = ""
+    """Name of the model in a model card, such as "language model"; empty for "model of the task NAME"."""
+    data: str = ""
+    """Name of the data in the model card of a run that names no files."""
+    pipeline: Callable[[Mapping[str, Any]], str | None] = lambda config: None
+    """From the settings, as JSON, to the Hub's pipeline tag."""
+    cell_names: Mapping[str, str] = field(default_factory=dict)
+    """Names of the cells in reports, where they are not the usual ones."""

@@ -1,31 +1,36 @@
-"""Words as vectors: the settings, the vectors to start from, and the embedding."""
+"""Shared by tasks that classify words: settings, word vectors, the meaning of ids, and classes of English words."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mufuru.experiments.data import glove
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.vectors import Vectors
+from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.settings import SettingError, check_fraction, check_positive
 
 NAMED_VECTORS = {f"glove.{name}": name for name in glove.SOURCES}
 """Word vectors that can be downloaded, by the name that settings give them."""
 UNKNOWN_SCALE = 0.05
-"""Largest first feature of a word without a vector, drawn uniformly; the paper's."""
+"""Largest initial feature of a word without a vector, drawn uniformly; the paper's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordsConfig:
-    """What is done with words, and dropout on both sides of the layer that reads them."""
+    """Settings of words, and dropout on both sides of the layer that reads them."""
 
     vectors: str | None = None
-    """Word vectors to start from: a text file as GloVe's are, a folder with glove.6B's, or the name glove.6B or
-    glove.840B, of data_dir or else downloaded once; None to draw them."""
+    """Pretrained word vectors: a text file in GloVe's format, a folder with glove.6B's, or the name glove.6B or
+    glove.840B, from data_dir or else downloaded once; None for random ones."""
     vector_scale: float = 1.0
     """Factor of the word vectors."""
     embedding_size: int = 100
@@ -39,7 +44,7 @@ class WordsConfig:
     embedding_dropout: float = 0.0
     """Dropout of features of the embedded words, or of numbers."""
     output_dropout: float = 0.0
-    """Dropout of what the classifier sees."""
+    """Dropout of the classifier's input."""
 
     def __post_init__(self) -> None:
         check_positive(self, "vector_scale", "embedding_size", "min_count")
@@ -51,7 +56,7 @@ class WordsConfig:
 
 
 def embedding(words: int, config: WordsConfig) -> nn.Embedding:
-    """All words drawn as the paper draws unknown ones; vectors are put over them."""
+    """Random vectors for all words, as the paper draws unknown ones; pretrained ones replace them later."""
     made = nn.Embedding(words, config.embedding_size)
     nn.init.uniform_(made.weight, -UNKNOWN_SCALE, UNKNOWN_SCALE)
     made.weight.requires_grad_(config.tune_embeddings)
@@ -59,14 +64,14 @@ def embedding(words: int, config: WordsConfig) -> nn.Embedding:
 
 
 def word_vectors(config: WordsConfig, data_dir: str | None, words: Collection[str]) -> Vectors | None:
-    """The vectors of those of the words that have one, from where the settings say; None if they name none."""
+    """The vectors of those words that have one; None if the settings name none."""
     if config.vectors is None:
         return None
-    found = _read_vectors(config.vectors, data_dir, config.embedding_size, words)
-    if not found.found:
+    vectors = _read_vectors(config.vectors, data_dir, config.embedding_size, words)
+    if not vectors.found:
         raise DataError(f"{config.vectors} has a vector for none of the {len(words):,} words of the texts: expected "
                         "vectors of their language, and in their case if lowercase is off")  # fmt: skip
-    return found if config.vector_scale == 1 else replace(found, matrix=config.vector_scale * found.matrix)
+    return vectors if config.vector_scale == 1 else replace(vectors, matrix=config.vector_scale * vectors.matrix)
 
 
 def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Collection[str]) -> Vectors:
@@ -76,8 +81,84 @@ def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Coll
     path = Path(vectors)
     if path.is_dir():
         return glove.load(words, path, dimension=features)
-    found = glove.read(path, words)
-    if found.dimension != features:
-        raise DataError(f"{path} has vectors of {found.dimension} features, expected {features}: give another file, or "
-                        f"an embedding_size of {found.dimension}")  # fmt: skip
-    return found
+    read = glove.read(path, words)
+    if read.dimension != features:
+        raise DataError(f"{path} has vectors of {read.dimension} features, expected {features}: give another file, or "
+                        f"an embedding_size of {read.dimension}")  # fmt: skip
+    return read
+
+
+def class_logits(logits: Tensor) -> Tensor:
+    """(n, classes): two classes have one logit, that of the second; beside a logit of 0 the softmax is the logistic
+    function.
+    """
+    return logits if logits.size(1) > 1 else torch.cat((torch.zeros_like(logits), logits), 1)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Labels in the order of the outputs, and the inputs: words of a vocabulary, or numbers in `channels`."""
+
+    labels: tuple[str, ...]
+    vocabulary: Vocabulary | None
+    channels: int = 0
+    """Numbers in a step; 0 for words."""
+
+    def to_json(self) -> dict[str, Any]:
+        vocabulary = None if self.vocabulary is None else self.vocabulary.to_json()
+        return {**vars(self), "labels": list(self.labels), "vocabulary": vocabulary}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Meaning:
+        vocabulary = None if data["vocabulary"] is None else Vocabulary.from_json(data["vocabulary"])
+        return cls(**{**data, "labels": tuple(data["labels"]), "vocabulary": vocabulary})
+
+
+def build_vocabulary(counts: Counter[str], known: Iterable[str], min_count: int) -> Vocabulary:
+    """The words of the training texts that are frequent enough or have a vector, and all others that have one.
+
+    So a word of validation or test that training lacks is known where it has a vector, as if the model had all of them.
+    """
+    known = dict.fromkeys(known)
+    frequent = [word for word, count in counts.items() if count >= min_count or word in known]
+    words = dict.fromkeys((UNKNOWN, *frequent, *known))
+    if len(words) == 1:
+        most = max(counts.values(), default=0)
+        raise DataError(
+            f"no word of the training texts occurs {min_count} times, the most frequent one {most}. Choose a lower "
+            "min_count, or give more texts"
+        )
+    return Vocabulary(tuple(words))
+
+
+# A word is listed where that is its usual work in a review: "all", "such", "even", "ever", "simply" (not of degree),
+# "lack", "fail" (which name a fault rather than turn one around), "still", "except", "unless" (more often of time or
+# condition) are not. Contracted forms stand as the treebank splits them ("does n't") and as other texts do not
+# ("doesn't").
+NEGATION = (
+    "not n't no never neither nor none nobody nothing nowhere without hardly barely scarcely rarely seldom cannot "
+    "ain't aren't can't couldn't didn't doesn't don't hadn't hasn't haven't isn't mustn't shouldn't wasn't weren't "
+    "won't wouldn't"
+)
+INTENSIFIER = (
+    "very so too really truly extremely incredibly absolutely completely totally utterly thoroughly highly deeply most "
+    "more much quite rather pretty fairly especially particularly remarkably surprisingly terribly awfully enormously "
+    "hugely vastly greatly immensely intensely exceptionally extraordinarily unusually perfectly entirely wholly fully "
+    "overly downright wildly supremely"
+)
+CONTRAST = (
+    "but although though however yet despite while whereas nevertheless nonetheless instead notwithstanding albeit "
+    "otherwise regardless"
+)
+BRACKETS = "-lrb- -rrb- -lsb- -rsb- -lcb- -rcb-"
+"""Brackets of treebanks."""
+
+CLASSES = ("negation", "intensifier", "contrast", "punctuation", "other")
+_LISTS = {"negation": NEGATION, "intensifier": INTENSIFIER, "contrast": CONTRAST, "punctuation": BRACKETS}
+_CLASS_OF = {word: name for name, words in _LISTS.items() for word in words.split()}
+
+
+def word_class(word: str) -> str:
+    """The class of a word in any case; what has neither letter nor digit is punctuation."""
+    listed = _CLASS_OF.get(word.lower())
+    return listed or ("other" if re.search(r"[^\W_]", word) else "punctuation")

@@ -1,8 +1,21 @@
-"""Learn to name the class of a sequence: the Stanford Sentiment Treebank, or files of one's own."""
+"""Learn to name the class of a sequence: the Stanford Sentiment Treebank, or your own files."""
 
 from mufuru.experiments.tasks.classify.config import PRESETS, ClassifyConfig, DataConfig
-from mufuru.experiments.tasks.classify.model import restore
-from mufuru.experiments.tasks.classify.predictor import Predictor
+from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.classify.task import ClassifyTask
+from mufuru.experiments.tasks.classify.use import Predictor, SequenceReader
+from mufuru.experiments.tasks.task import Kind
 
-__all__ = ["PRESETS", "ClassifyConfig", "ClassifyTask", "DataConfig", "Predictor", "restore"]
+__all__ = ["KIND", "PRESETS", "ClassifyConfig", "ClassifyTask", "DataConfig", "Predictor"]
+
+KIND = Kind(
+    ClassifyConfig,
+    ClassifyTask,
+    PRESETS,
+    restore=Classifier.restored,
+    predictor=Predictor,
+    reader=SequenceReader,
+    noun="classifier of sequences",
+    data="the Stanford Sentiment Treebank",
+    pipeline=lambda config: None if config["data"].get("format") == "numeric" else "text-classification",
+)

@@ -1,24 +1,24 @@
-"""The settings of classifiers of sequences, and those that have a name."""
+"""Settings and presets of classifiers of sequences."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from mufuru.experiments.data.labelled import Format
 from mufuru.experiments.data.tokens import Cut
-from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_default, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.classify.pooling import PoolingName
 from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
+
+PoolingName = Literal["last", "max", "mean", "attention"]
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The labelled sequences: the Stanford Sentiment Treebank, or files of one's own.
+    """The labelled sequences: the Stanford Sentiment Treebank, or your own files.
 
-    Paths are kept as they were given, so that a run's settings do not tell of the machine: one that was started with
-    relative paths goes on in the same folder.
+    Paths are kept as given: a run that was started with relative paths is resumed in the same folder.
     """
 
     data: str | None = None
@@ -31,9 +31,9 @@ class DataConfig:
     held_out: tuple[float, float] = (0.1, 0.1)
     """Shares of each label's sequences that are held out for validation and for the test, where no files are given."""
     split_seed: int = 0
-    """Of the choice which are held out: the runs of several seeds have the same test."""
+    """Seed of the held-out choice: runs of several seeds have the same test."""
     format: Format | None = None
-    """Of the files: csv, tsv, jsonl or numeric; None to go by their names and first lines, and say so."""
+    """Format of the files: csv, tsv, jsonl or numeric; None to guess it from names and first lines, and say so."""
     text_column: str | None = None
     """Name of the column with the texts, or its place, from 1; None to guess it, and say so."""
     label_column: str | None = None
@@ -42,9 +42,9 @@ class DataConfig:
     """Name of the column that says train, valid or test, or its place; None for the one called split, if there is one.
     """
     cut: Cut = "words"
-    """What a text is a sequence of: words, with punctuation apart, what stands between blanks, or characters."""
+    """Tokens of a text: words, with punctuation apart, what stands between blanks, or characters."""
     classes: Literal[2, 5] = 2
-    """Of the Sentiment Treebank: 2, negative and positive without the neutral phrases, or all 5."""
+    """Classes of the Sentiment Treebank: 2, negative and positive without the neutral phrases, or all 5."""
     phrases: bool = True
     """Train on all labelled phrases of the Sentiment Treebank, not on its whole sentences alone."""
     distinct_phrases: bool = False
@@ -57,21 +57,17 @@ class DataConfig:
     go by a name; None to download them once."""
 
     def __post_init__(self) -> None:
-        if not (min(self.held_out) > 0 and sum(self.held_out) < 1):
-            raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
+        check_held_out(self.held_out)
         if self.classes not in (2, 5):
             raise SettingError(f"classes should be 2 or 5, got {self.classes}")
         if self.graded and self.classes != 2:
             raise SettingError(f"graded is for 2 classes, got {self.classes}: leave one of them out")
-        own = self.data is not None
-        for name in _TREEBANK if own else _FILES:
-            if getattr(self, name) != _DEFAULTS[name]:
-                what = "the Sentiment Treebank" if own else "a file of your own"
-                rest = "leave it or --data out" if own else "name the file with --data, or leave it out"
-                raise SettingError(f"{name} is for {what}: {rest}")
+        if self.data is not None:
+            check_default(self, _TREEBANK, "is for the Sentiment Treebank: leave it or --data out")
+        else:
+            check_default(self, _FILES, "is for a file of your own: name the file with --data, or leave it out")
 
 
-_DEFAULTS: dict[str, Any] = {name: field.default for name, field in DataConfig.__dataclass_fields__.items()}
 _TREEBANK = ("classes", "phrases", "distinct_phrases", "graded")
 _COLUMNS = ("text_column", "label_column", "split_column")
 _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUMNS, "cut")
@@ -81,7 +77,7 @@ _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUM
 class ClassifyConfig(WordsConfig):
     """Learn to name the class of a sequence: the sentiment of a phrase, or any labels of any sequences.
 
-    The seed decides first weights, dropout and the order of training; which data is held out is the split's own seed.
+    The seed decides initial weights, dropout and the order of training; split_seed decides which data is held out.
     Numbers are standardised, each channel by its mean and deviation over the training data.
     """
 
@@ -89,14 +85,13 @@ class ClassifyConfig(WordsConfig):
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
-    """Of first weights, dropout and the order of training."""
+    """Seed of initial weights, dropout and the order of training."""
     max_length: int | None = None
     """Most steps of a sequence, the rest is not read; None for no limit."""
     bucketing: bool = True
-    """Train on batches of sequences of like length, which take fewer steps; off for batches drawn at random."""
+    """Train on batches of similar length, which take fewer steps; off for random batches."""
     pooling: PoolingName = "last"
-    """What the classifier sees: the last state, or of all steps' outputs their max, their mean or an attention's
-    choice."""
+    """Input of the classifier: the last state, or the max, the mean or an attention over the outputs of all steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,7 +102,7 @@ class ClassifyConfig(WordsConfig):
 
 
 PRESETS: dict[str, ClassifyConfig] = {
-    # for a file of one's own, without word vectors; first, so that it is where `--data` alone starts from
+    # for your own file, without word vectors; first, so that it is the default with `--data` alone
     "short": ClassifyConfig(
         CellConfig(hidden_size=64),
         Training(epochs=10, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine"),

@@ -1,8 +1,8 @@
-"""Which operations a MuFuRU uses at which kind of word."""
+"""The operations of a MuFuRU at each class of words, and in some sentences word by word."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,15 +10,20 @@ from torch import Tensor, nn
 
 import mufuru
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.tasks.classify.batches import Batch
-from mufuru.experiments.tasks.classify.word_classes import CLASSES, word_class
+from mufuru.experiments.tasks.classify.batches import Batch, encode_texts
+from mufuru.experiments.tasks.classify.config import ClassifyConfig
+from mufuru.experiments.tasks.words import CLASSES, Meaning, word_class
 
 DIGITS = 6
 """More differ between kernels."""
+WORDS = ("not", "but", "very")
+"""A negation, a contrast and an intensifier: a sentence is walked through for each."""
+LONGEST = 20
+"""Most tokens of such a sentence, so that it can be read at a glance."""
 
 
 def operation_weights(model: nn.Module, batches: Iterable[Batch], vocabulary: Vocabulary | None) -> dict[str, Any]:
-    """What the first layer does at each class of words, ready for JSON, as two tables of the same numbers.
+    """The first layer's operations at each class of words, ready for JSON, as two tables of the same numbers.
 
     `"operation_weights": {"tokens", "counts", "ops", "weight", "entropy"}` has a row of mean operation weights for each
     class, read forwards; `entropy` is that of the choice, in nats. A layer of two directions has a second such table in
@@ -43,7 +48,7 @@ def operation_weights(model: nn.Module, batches: Iterable[Batch], vocabulary: Vo
 def record(
     model: nn.Module, batches: Iterable[Batch], class_of: Tensor | None, count: int
 ) -> tuple[mufuru.Recorder, int]:
-    """What the layer does over all batches, and in how many directions it reads."""
+    """Record the layer over all batches; return the recorder and the number of directions."""
     recorder, directions = mufuru.Recorder(labels=count), 1
     for batch in batches:
         with mufuru.tracing(model) as traces:
@@ -88,3 +93,55 @@ def seen_rows(use: Any) -> list[int]:
 def by_name(names: Iterable[str], values: Tensor) -> dict[str, float]:
     """Operation weights, rounded."""
     return {name: round(value, DIGITS) for name, value in zip(names, values.tolist(), strict=True)}
+
+
+def choose_sentences(texts: Sequence[list[str]]) -> dict[str, int]:
+    """For each of `WORDS` the first text that has it, in the order of the data, of those of at most `LONGEST` tokens
+    that are not taken yet; a word without such a text is left out. So nothing is picked by what a model does with it.
+    """
+    chosen: dict[str, int] = {}
+    for word in WORDS:
+        for index, text in enumerate(texts):
+            short = len(text) <= LONGEST and index not in chosen.values()
+            if short and word in map(str.lower, text):
+                chosen[word] = index
+                break
+    return chosen
+
+
+def walk(
+    model: nn.Module, meaning: Meaning, config: ClassifyConfig, texts: Sequence[list[str]], targets: Tensor
+) -> list[dict[str, Any]]:
+    """`[{"word", "text", "label", "tokens": [{"token", "weights": {op: weight}, "probability"}]}]`.
+
+    Sentences are those of `choose_sentences`. `weights` are the first layer's, read forwards, mean over units.
+    `probability` is that of the sentence's own label if the sentence ended with this token.
+    """
+    if meaning.vocabulary is None:
+        raise TypeError("a model of numbers has no sentences: expected one of words")
+    sentences = []
+    for word, index in choose_sentences(texts).items():
+        tokens, target = texts[index][: config.max_length], int(targets[index])
+        label = {"word": word, "text": " ".join(tokens), "label": meaning.labels[target]}
+        sentences.append({**label, "tokens": _tokens(model, config, meaning.vocabulary, tokens, target)})
+    return sentences
+
+
+@torch.no_grad()
+def _tokens(
+    model: nn.Module, config: ClassifyConfig, vocabulary: Vocabulary, tokens: list[str], target: int
+) -> list[dict[str, Any]]:
+    beginnings = [tokens[: end + 1] for end in range(len(tokens))]
+    everything = torch.arange(len(tokens))
+    encoded = encode_texts(beginnings, everything, vocabulary, config)
+    batch = encoded.batch(everything)
+    # a batch has the longest first
+    probabilities = model(batch.inputs)[batch.which.argsort()].double().softmax(1)[:, target]
+    with mufuru.tracing(model) as traces:
+        model(encoded.batch(everything[-1:]).inputs)
+    (layer,) = traces.values()
+    weights = layer[0].weights()[:, 0].mean(-1)
+    return [
+        {"token": token, "weights": by_name(layer[0].op_names, row), "probability": round(float(sure), DIGITS)}
+        for token, row, sure in zip(tokens, weights, probabilities, strict=True)
+    ]

@@ -6,22 +6,23 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from mufuru.experiments.data import labelled as labelled_files
+from mufuru.experiments.data import sst
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.settings import SettingError, choose
-from mufuru.experiments.tasks.classify import inspection, sentences, sources
-from mufuru.experiments.tasks.classify.batches import POOL, Batch, Batches, Encoded, in_order, shuffled
-from mufuru.experiments.tasks.classify.config import ClassifyConfig
-from mufuru.experiments.tasks.classify.encoding import encode
-from mufuru.experiments.tasks.classify.meaning import Meaning, build_vocabulary
+from mufuru.experiments.tasks.classify import inspection
+from mufuru.experiments.tasks.classify.batches import POOL, Batch, Encoded, encode, in_order, shuffled
+from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import Classifier, Standardise
-from mufuru.experiments.tasks.task import State, Step, Totals
-from mufuru.experiments.tasks.words import word_vectors
+from mufuru.experiments.tasks.task import Batches, State, Step, Totals
+from mufuru.experiments.tasks.words import Meaning, build_vocabulary, word_vectors
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
@@ -36,7 +37,7 @@ class ClassifyTask:
 
     def __init__(self, config: ClassifyConfig, labelled: Labelled | None = None) -> None:
         self.config = config
-        self.labelled = sources.load(config.data) if labelled is None else labelled
+        self.labelled = load(config.data) if labelled is None else labelled
         if self.labelled.kind == "numeric" and config.vectors is not None:
             raise SettingError("vectors are for words, and the data is numeric: leave vectors out")
         self.description = self.labelled.description
@@ -44,7 +45,7 @@ class ClassifyTask:
         self.meaning = self._meaning()
         self._encoded = {split: self._encode(split) for split in SPLITS}
         self._fixed = {
-            split: Batches(encoded, in_order(encoded.lengths, EVALUATION_BATCH))
+            split: Batches(encoded.batch, in_order(encoded.lengths, EVALUATION_BATCH))
             for split, encoded in self._encoded.items()
             if split != "train"
         }
@@ -65,41 +66,41 @@ class ClassifyTask:
         return model
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
-        """All batches; those of "train" in an order of the epoch's own."""
+        """All batches; those of "train" in the order of the epoch."""
         if split in self._fixed:
             return self._fixed[split]
         encoded = choose("split", split, self._encoded)
         size, pool = self.config.training.batch_size, POOL if self.config.bucketing else 1
-        return Batches(encoded, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
+        return Batches(encoded.batch, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.inputs)
         loss = cross_entropy(logits, batch.targets, reduction="sum")
-        found = logits.detach().argmax(1)
-        if batch.targets.is_floating_point():  # as right as the share of what is said
-            return Step(loss, len(batch.targets), sums={"right": batch.targets.gather(1, found.unsqueeze(1)).sum()})
-        sums: dict[str, Tensor | float] = {"right": (found == batch.targets).sum()}
+        said = logits.detach().argmax(1)
+        if batch.targets.is_floating_point():  # as right as the share of the label that was said
+            return Step(loss, len(batch.targets), sums={"right": batch.targets.gather(1, said.unsqueeze(1)).sum()})
+        sums: dict[str, Tensor | float] = {"right": (said == batch.targets).sum()}
         if not model.training:
-            sums |= _confusion(found, batch.targets, logits.size(1))
+            sums |= _confusion(said, batch.targets, logits.size(1))
         return Step(loss, len(batch.targets), sums=sums)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Loss and accuracy, and in evaluation, unless there are shares, the mean of the classes' F1 scores."""
-        found = {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
-        return found | ({"macro_f1": _macro_f1(totals.sums)} if "said 0" in totals.sums else {})
+        metrics = {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
+        return metrics | ({"macro_f1": _macro_f1(totals.sums)} if "said 0" in totals.sums else {})
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """What the data is; and what a MuFuRU does with it, over validation: `inspection.operation_weights` by class of
-        the word it reads, and in "sentences" `sentences.walk`, where there are words."""
-        found: dict[str, Any] = {"data": self.description}
+        """A description of the data; and a MuFuRU's operations over validation: `inspection.operation_weights` by class
+        of the word it reads, and in "sentences" `inspection.walk`, where there are words."""
+        facts: dict[str, Any] = {"data": self.description}
         if self.config.cell.cell != "mufuru":
-            return found
+            return facts
         words = None if self.config.data.cut == "characters" else self.meaning.vocabulary
-        found |= inspection.operation_weights(model, self._fixed["valid"], words)
+        facts |= inspection.operation_weights(model, self._fixed["valid"], words)
         if words is not None:
             valid = self.labelled.valid
-            found["sentences"] = sentences.walk(model, self.meaning, self.config, valid.tokens, valid.targets)
-        return found
+            facts["sentences"] = inspection.walk(model, self.meaning, self.config, valid.tokens, valid.targets)
+        return facts
 
     def _all_words(self) -> dict[str, None]:
         """Each once, in the order of the data."""
@@ -123,9 +124,31 @@ class ClassifyTask:
         return encode(examples.tokens, examples.values, examples.targets, self.meaning, self.config)
 
 
-def _confusion(found: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor | float]:
-    """By class: how often it was said, how often it was true, and both at once."""
-    counts = {"said": found, "true": targets, "both": found[found == targets]}
+def load(data: DataConfig) -> Labelled:
+    """The labelled sequences that the settings name."""
+    if data.data is None:
+        treebank = sst.load(None if data.data_dir is None else Path(data.data_dir))
+        return sst.examples(
+            treebank, data.classes, data.phrases, distinct=data.distinct_phrases, graded=data.graded, lower=False
+        )
+    return labelled_files.load(
+        Path(data.data),
+        valid=None if data.valid_data is None else Path(data.valid_data),
+        test=None if data.test_data is None else Path(data.test_data),
+        text=data.text_column,
+        label=data.label_column,
+        split=data.split_column,
+        format=data.format,
+        cut=data.cut,
+        lower=False,
+        held_out=data.held_out,
+        seed=data.split_seed,
+    )
+
+
+def _confusion(said: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor | float]:
+    """By class the number of predictions, of targets, and of right predictions."""
+    counts = {"said": said, "true": targets, "both": said[said == targets]}
     return {
         f"{name} {number}": float(count)
         for name, labels in counts.items()

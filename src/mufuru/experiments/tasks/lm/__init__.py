@@ -1,7 +1,21 @@
-"""Learn to predict the next word, or character, of a text: the Penn Treebank, or files of one's own."""
+"""Learn to predict the next word, or character, of a text: the Penn Treebank, or your own files."""
 
 from mufuru.experiments.tasks.lm.config import PRESETS, DataConfig, LMConfig
-from mufuru.experiments.tasks.lm.model import restore
+from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.lm.task import LMTask
+from mufuru.experiments.tasks.lm.use import TextModel, TextReader
+from mufuru.experiments.tasks.task import Kind
 
-__all__ = ["PRESETS", "DataConfig", "LMConfig", "LMTask", "restore"]
+__all__ = ["KIND", "PRESETS", "DataConfig", "LMConfig", "LMTask"]
+
+KIND = Kind(
+    LMConfig,
+    LMTask,
+    PRESETS,
+    restore=LanguageModel.restored,
+    reader=TextReader,
+    text_model=TextModel,
+    noun="language model",
+    data="the Penn Treebank",
+    pipeline=lambda config: "text-generation",
+)

@@ -1,22 +1,29 @@
-"""The settings of language models, and those that have a name."""
+"""Settings and presets of language models."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+
+from torch import Tensor
 
 from mufuru.experiments.data.text import Level
-from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.settings import (
+    SettingError,
+    Training,
+    check_default,
+    check_fraction,
+    check_held_out,
+    check_positive,
+)
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.lm.regularise import Regularisation
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The text: the Penn Treebank, or files of one's own.
+    """The text: the Penn Treebank, or your own files.
 
-    Paths are kept as they were given, so that a run's settings do not tell of the machine: one that was started with
-    relative paths goes on in the same folder.
+    Paths are kept as given: a run that was started with relative paths is resumed in the same folder.
     """
 
     text: tuple[str, ...] = ()
@@ -28,7 +35,7 @@ class DataConfig:
     held_out: tuple[float, float] = (0.1, 0.1)
     """Shares of the text's end that are held out for validation and for the test, where no files are given."""
     level: Level = "word"
-    """What is predicted: words, split at blanks, or characters."""
+    """Tokens: words, split at blanks, or characters."""
     vocabulary_size: int | None = None
     """Most words in the vocabulary, <unk> and <eos> among them; the rarer ones become <unk>. None for all."""
     min_count: int = 1
@@ -38,29 +45,69 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "vocabulary_size", "min_count")
-        if not (min(self.held_out) > 0 and sum(self.held_out) < 1):
-            raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
+        check_held_out(self.held_out)
         if self.text and self.data_dir is not None:
             raise SettingError("data_dir is the folder of the Penn Treebank, and text names other files: give one")
         if not self.text:
-            self._check_treebank()
-
-    def _check_treebank(self) -> None:
-        """The Penn Treebank comes with its own split and vocabulary."""
-        for name in ("valid_text", "test_text", "held_out", "level", "vocabulary_size", "min_count"):
-            if getattr(self, name) != _DEFAULTS[name]:
-                raise SettingError(f"{name} is for files of your own: name them with --text, or leave {name} out")
+            # the Penn Treebank comes with its own split and vocabulary
+            own = ("valid_text", "test_text", "held_out", "level", "vocabulary_size", "min_count")
+            check_default(self, own, "is for files of your own: name them with --text, or leave it out")
 
 
-_DEFAULTS: dict[str, Any] = {name: field.default for name, field in DataConfig.__dataclass_fields__.items()}
+@dataclass(frozen=True)
+class Regularisation:
+    """Dropout and penalties, all off by default and in evaluation.
+
+    Masks come from torch's generator, so that a resumed run draws the same. MuFuRU has weight-drop, dropout of the
+    state and zoneout inside; torch's layers get weight-drop by running with other weights.
+    """
+
+    embedding_dropout: float = 0.0
+    """Dropout of whole words: a word loses its embedding everywhere in a window."""
+    input_dropout: float = 0.0
+    """Variational dropout of embedded words: one mask per window and sequence."""
+    output_dropout: float = 0.0
+    """Variational dropout of the softmax's input: one mask per window and sequence."""
+    weight_dropout: float = 0.0
+    """Dropout of recurrent weights (weight-drop): one mask per window."""
+    state_dropout: float = 0.0
+    """Variational dropout of the state where it enters a product (mufuru only)."""
+    zoneout: float = 0.0
+    """Probability that a unit keeps its state in a step (mufuru only)."""
+    activation_penalty: float = 0.0
+    """Activation regularisation, AR: factor of the mean square of the softmax's input."""
+    temporal_penalty: float = 0.0
+    """Temporal activation regularisation, TAR: factor of the mean square of the outputs' change from step to step."""
+
+    def __post_init__(self) -> None:
+        check_fraction(self, "embedding_dropout", "input_dropout", "output_dropout")
+        check_fraction(self, "weight_dropout", "state_dropout", "zoneout")
+        for name in ("activation_penalty", "temporal_penalty"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SettingError(f"{name} should be a number of at least 0, got {getattr(self, name)}")
+
+    def check_cell(self, cell: CellConfig) -> None:
+        """Refuse options that the cell lacks."""
+        if cell.cell != "mufuru":
+            reason = f"is an option of mufuru, not of {cell.cell}: leave it out"
+            check_default(self, ("state_dropout", "zoneout"), reason)
+
+    def penalty(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
+        """The two activation regularisations, of the outputs before and after dropout; (steps, batch, features)."""
+        if not (self.activation_penalty or self.temporal_penalty):
+            return None
+        change = outputs[1:] - outputs[:-1]
+        # one step alone has no change, and the mean of nothing is no number
+        temporal = change.square().sum() / max(1, change.numel())
+        return self.activation_penalty * dropped.square().mean() + self.temporal_penalty * temporal
 
 
 @dataclass(frozen=True)
 class LMConfig:
     """Learn to predict the next word, or character, of a text.
 
-    The state is carried from window to window and begins anew with each epoch. The seed decides first weights and
-    dropout; the order of the text is its own.
+    The state is carried from window to window and begins anew with each epoch. The seed decides initial weights
+    and dropout; the order of the text is fixed.
     """
 
     cell: CellConfig = field(default_factory=lambda: CellConfig(hidden_size=200))
@@ -68,18 +115,18 @@ class LMConfig:
     data: DataConfig = field(default_factory=DataConfig)
     regularisation: Regularisation = field(default_factory=Regularisation)
     seed: int = 0
-    """Of first weights and dropout."""
+    """Seed of initial weights and dropout."""
     embedding_size: int | None = None
     """Features of an embedded word; None for as many as the layer has units."""
     tied: bool = False
     """Let the softmax use the embeddings as its weights."""
     embedding_scale: float = 0.1
-    """Largest first weight of embeddings and softmax, drawn uniformly; the biases of the softmax begin at 0."""
+    """Largest initial weight of embeddings and softmax, drawn uniformly; the softmax's biases start at 0."""
     bptt: int = 35
     """Time steps per truncated back-propagation window."""
     evaluation_window: int = 512
     """Tokens read at a time in evaluation, where validation and test are one stream each; no metric depends on it. The
-    training text is measured in the columns and windows that it is trained in."""
+    training text is evaluated in the columns and windows of training."""
 
     def __post_init__(self) -> None:
         check_positive(self, "embedding_size", "embedding_scale", "bptt", "evaluation_window")
@@ -94,13 +141,13 @@ class LMConfig:
 
     @property
     def features(self) -> int:
-        """Of an embedded word."""
+        """Features of an embedded word."""
         return self.cell.hidden_size if self.embedding_size is None else self.embedding_size
 
 
 PRESETS: dict[str, LMConfig] = {
-    # The paper gives layer, units and optimiser. It is silent on learning rate, batch, window, clipping, first weights
-    # and when to stop: here a constant rate, until two epochs bring no better validation perplexity.
+    # The paper gives layer, units and optimiser. It is silent on learning rate, batch, window, clipping, initial
+    # weights and when to stop: here a constant rate, until two epochs bring no better validation perplexity.
     "paper": LMConfig(
         CellConfig(hidden_size=200, initialisation="uniform", initial_scale=0.1),
         Training(epochs=40, batch_size=10, learning_rate=2e-3, beta1=0.0, clip=5.0, patience=2),
@@ -118,7 +165,7 @@ PRESETS: dict[str, LMConfig] = {
         ),
         tied=True,
     ),
-    # for a small text of one's own
+    # for a small text
     "short": LMConfig(
         CellConfig(hidden_size=100),
         Training(epochs=8, batch_size=8, learning_rate=3e-3, beta1=0.9, clip=1.0, schedule="cosine"),

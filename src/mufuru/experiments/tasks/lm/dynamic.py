@@ -22,17 +22,16 @@ from torch import nn
 
 from mufuru.experiments.settings import SettingError, check_positive, choose
 from mufuru.experiments.tasks.cells import detach
-from mufuru.experiments.tasks.lm.batches import cut
-from mufuru.experiments.tasks.lm.task import LMTask, first_token
-from mufuru.experiments.tasks.task import State, Step, Totals
+from mufuru.experiments.tasks.lm.task import LMTask, cut, first_token
+from mufuru.experiments.tasks.task import Step, Totals
 
 
 @dataclass(frozen=True)
 class Dynamic:
-    """How a model learns from the text that it is evaluated on."""
+    """Settings of dynamic evaluation."""
 
     learning_rate: float = 0.1
-    """Step size: of the gradient of a segment's mean loss."""
+    """Step size along the gradient of a segment's mean loss."""
     decay: float = 0.001
     """Share of the way back to the trained weights after each segment."""
     segment: int = 20
@@ -45,15 +44,13 @@ class Dynamic:
 
 
 class Diverged(SettingError):
-    """The model learned from the text until its loss was no number."""
+    """Dynamic evaluation reached a loss that is not finite."""
 
 
 def evaluate(
     task: LMTask, model: nn.Module, split: str, how: Dynamic, tell: Callable[[int, int], None] = lambda done, all: None
 ) -> dict[str, float]:
-    """The metrics over a split; the model itself stays as it is. `tell` hears how many tokens are predicted, of how
-    many.
-    """
+    """The metrics over a split; the model itself is not changed. `tell(done, all)` is called with numbers of tokens."""
     tokens = choose("split", split, {name: getattr(task.corpus, name) for name in ("train", "valid", "test")})
     learner: Any = copy.deepcopy(model).eval()
     weights = list(learner.parameters())
@@ -61,9 +58,10 @@ def evaluate(
     totals, state = Totals(), None
     for window in cut(tokens, first_token(task.corpus.vocabulary), 1, how.segment):
         with torch.enable_grad():
-            found = learner.predict(window.inputs, window.targets, state)
-            gradients = torch.autograd.grad(found.loss / window.targets.numel(), weights)
-        state = _add(totals, found, window.targets.numel())
+            segment = learner.predict(window.inputs, window.targets, state)
+            gradients = torch.autograd.grad(segment.loss / window.targets.numel(), weights)
+        totals.add(Step(segment.loss, window.targets.numel()))
+        state = detach(segment.state)
         if not math.isfinite(totals.loss):
             raise Diverged(
                 f"dynamic evaluation diverged: the loss is {totals.loss} after {totals.count} tokens. "
@@ -74,9 +72,3 @@ def evaluate(
                 weight.lerp_(start, how.decay).sub_(how.learning_rate * gradient)
         tell(totals.count, len(tokens))
     return task.metrics(totals)
-
-
-def _add(totals: Totals, found: Any, count: int) -> State:
-    """Count a segment's predictions; returned is the state for the next one."""
-    totals.add(Step(found.loss, count))
-    return detach(found.state)

@@ -1,4 +1,4 @@
-"""Which operations a MuFuRU uses at which kind of token."""
+"""The operations of a MuFuRU at each class of tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,52 @@ from torch import Tensor, nn
 import mufuru
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.tasks.lm.batches import Window
-from mufuru.experiments.tasks.lm.function_words import FUNCTION_WORDS
 
+GROUPS = {
+    "articles": "a an the",
+    "demonstratives": "this that these those such",
+    "quantifiers": (
+        "all another any both each either enough every few fewer less little many more most much neither no none "
+        "other others several some"
+    ),
+    "pronouns": (
+        "i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her "
+        "hers herself it its itself they them their theirs themselves one ones oneself who whom whose which what "
+        "whoever whatever whichever anybody anyone anything everybody everyone everything nobody nothing somebody "
+        "someone something"
+    ),
+    "prepositions": (
+        "about above across after against along amid among amongst around as at before behind below beneath beside "
+        "besides between beyond by despite down during except for from in inside into like near of off on onto "
+        "opposite out outside over past per plus since than through throughout till to toward towards under "
+        "underneath unlike until up upon versus via with within without"
+    ),
+    "conjunctions": (
+        "and but or nor so yet although because if lest once though unless when whenever where whereas wherever "
+        "whether while"
+    ),
+    "auxiliaries": (
+        "am is are was were be been being do does did doing done have has had having can could may might must shall "
+        "should will would ought need dare"
+    ),
+    "particles": (
+        "not there here then thus hence also too very just only even ever never again else how why 's ' n't 'm 're "
+        "'ve 'll 'd"
+    ),
+    "contractions": (
+        "ain't aren't can't cannot couldn't didn't doesn't don't hadn't hasn't haven't isn't mustn't shouldn't "
+        "wasn't weren't won't wouldn't i'm i've i'll i'd you're you've you'll you'd he's he'll he'd she's she'll "
+        "she'd it's it'll we're we've we'll we'd they're they've they'll they'd that's there's what's who's let's"
+    ),
+}
+FUNCTION_WORDS = frozenset(word for words in GROUPS.values() for word in words.split())
+"""Function words of English, a closed class. Contracted forms stand as the Penn Treebank splits them ("does n't") and
+as other texts do not ("doesn't")."""
 BANDS = (10, 100, 1000, 10_000)
 """Bounds of the frequency bands: the ten most frequent words of the training text, the next ninety, and so on."""
 
 
-def operation_weights(model: nn.Module, windows: Sequence[Window], corpus: Corpus, level: str) -> dict[str, Any]:
+def operation_weights(model: nn.Module, windows: Sequence[Any], corpus: Corpus, level: str) -> dict[str, Any]:
     """The first layer's mean operation weights by class of the token it reads, ready for JSON.
 
     `{"tokens": names of the classes, "groups": "kind" or "frequency", "counts": steps, "ops", "weight": [[per
@@ -42,7 +80,7 @@ def operation_weights(model: nn.Module, windows: Sequence[Window], corpus: Corpu
 
 
 @torch.no_grad()
-def record(model: nn.Module, windows: Sequence[Window], vocabulary: int) -> Any:
+def record(model: nn.Module, windows: Sequence[Any], vocabulary: int) -> Any:
     """The mean operation weights at each token of the vocabulary."""
     recorder, state = mufuru.Recorder(labels=vocabulary), None
     for window in windows:
@@ -63,17 +101,17 @@ def frequency_ranks(corpus: Corpus) -> Tensor:
 
 
 def special(vocabulary: Vocabulary) -> list[int]:
-    """The numbers of <eos> and <unk>."""
-    return [number for number in (vocabulary.end, vocabulary.unknown_index) if number is not None]
+    """The ids of <eos> and <unk>."""
+    return [index for index in (vocabulary.end, vocabulary.unknown_index) if index is not None]
 
 
 def classes(vocabulary: Vocabulary, ranks: Tensor, level: str) -> Iterator[tuple[str, str, Tensor]]:
-    """Group, name and token numbers of every class."""
+    """Group, name and token ids of every class."""
     kind_of: Callable[[str], str] = kind_of_character if level == "char" else kind_of_word
     marks = {vocabulary.words[number] for number in special(vocabulary)}
     kinds = [word if word in marks else kind_of(word) for word in vocabulary.words]
     for kind in sorted(set(kinds), key=lambda kind: (kind in marks, kind)):
-        yield "kind", kind, torch.tensor([number for number, found in enumerate(kinds) if found == kind])
+        yield "kind", kind, torch.tensor([index for index, other in enumerate(kinds) if other == kind])
     last = len(vocabulary) - len(marks)
     for low, high in zip((0, *BANDS), (*BANDS, last), strict=True):
         if low < min(high, last):

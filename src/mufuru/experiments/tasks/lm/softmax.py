@@ -42,12 +42,11 @@ def log_probabilities_by(
     output: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, rows: int = ROWS
 ) -> Tensor:
     """The same with any output layer, which gives the logits."""
-    found = [hidden.new_empty(0)]
+    chosen = [hidden.new_empty(0)]
     for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
         logits = output(h)
-        chosen = logits.gather(1, t.unsqueeze(1)).squeeze(1)
-        found.append(chosen - logits.logsumexp(1))
-    return torch.cat(found)
+        chosen.append(logits.gather(1, t.unsqueeze(1)).squeeze(1) - logits.logsumexp(1))
+    return torch.cat(chosen)
 
 
 class _LossSum(torch.autograd.Function):
@@ -68,22 +67,22 @@ class _LossSum(torch.autograd.Function):
 
 
 def in_torch(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, rows: int) -> Losses:
-    """What the native kernel gives, in torch."""
+    """The native kernel's results, in torch."""
     d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
     logits = hidden.new_empty(min(rows, len(hidden)), len(weight))
-    found = [hidden.new_empty(0)]
+    losses = [hidden.new_empty(0)]
     for h, t, d_h in zip(hidden.split(rows), targets.split(rows), d_hidden.split(rows), strict=True):
         # first the logits, then in their place the probabilities, then the gradient
         d_logits = torch.addmm(bias, h, weight.T, out=logits[: len(h)])
-        found.append(_to_gradient(d_logits, t))
+        losses.append(_to_gradient(d_logits, t))
         torch.mm(d_logits, weight, out=d_h)
         d_weight.addmm_(d_logits.T, h)
         d_bias += d_logits.sum(0)
-    return Losses(torch.cat(found), d_hidden, d_weight, d_bias)
+    return Losses(torch.cat(losses), d_hidden, d_weight, d_bias)
 
 
 def _to_gradient(logits: Tensor, targets: Tensor) -> Tensor:
-    """Turn logits into the gradients of the losses with respect to them, in place; returned are the losses."""
+    """Turn logits into the gradients of the losses with respect to them, in place; return the losses."""
     rows = torch.arange(len(targets))
     chosen = logits[rows, targets]
     # one exponential for both uses: it is what this function spends its time on

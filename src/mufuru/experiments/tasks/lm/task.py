@@ -1,26 +1,56 @@
-"""The language-model task: a text in, the probability of its every token out."""
+"""The language-model task: a text, cut into windows, in; the probability of its every token out."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mufuru.experiments.data import ptb, text
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import choose
 from mufuru.experiments.tasks.cells import detach
-from mufuru.experiments.tasks.lm import inspection
-from mufuru.experiments.tasks.lm.batches import Window, cut
 from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
+from mufuru.experiments.tasks.lm.inspection import operation_weights
 from mufuru.experiments.tasks.lm.model import LanguageModel, Predictions
 from mufuru.experiments.tasks.task import State, Step, Totals
 
 LARGEST = 700.0
-"""A loss whose exponential is still a number."""
+"""A loss whose exponential is still finite."""
+
+
+class Window(NamedTuple):
+    """Some steps of all columns; the window after it goes on where it ends."""
+
+    inputs: Tensor
+    """(steps, batch): the tokens to read."""
+    targets: Tensor
+    """(steps, batch): the token after each of them."""
+
+
+def cut(tokens: Tensor, first: int, batch_size: int, steps: int) -> list[Window]:
+    """The windows of a stream, in order; `first` stands before its first token. The last window may be shorter.
+
+    Token t of a stream is predicted from the t - 1 before it, the first one from `<eos>`, as if a line had just ended.
+    So a stream of n tokens holds n predictions. Training reads `batch_size` columns side by side, each a stretch of the
+    stream that begins without a state but with the token before it; the few tokens at the end that fill no column of
+    the same length are left out. Evaluation reads the whole stream as one column: the only way in which every token is
+    predicted once, from all that came before it. Then the size of a window is a matter of memory alone.
+    """
+    before = torch.cat((tokens.new_tensor([first]), tokens[:-1]))[: len(tokens)]
+    length = len(tokens) // batch_size
+    if not length:
+        return []
+    # time comes first, so that every window is one piece of memory
+    inputs, targets = (
+        stream[: batch_size * length].view(batch_size, length).T.contiguous().split(steps)
+        for stream in (before, tokens)
+    )
+    return [Window(*pair) for pair in zip(inputs, targets, strict=True)]
 
 
 class LMTask:
@@ -54,25 +84,25 @@ class LMTask:
 
     def step(self, model: nn.Module, batch: Window, state: State) -> Step:
         language_model: Any = model
-        found: Predictions = language_model.predict(batch.inputs, batch.targets, state)
-        return Step(found.loss, batch.targets.numel(), detach(found.state), penalty=found.penalty)
+        window: Predictions = language_model.predict(batch.inputs, batch.targets, state)
+        return Step(window.loss, batch.targets.numel(), detach(window.state), penalty=window.penalty)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Loss in nats per token, perplexity, and for characters the bits that each needs."""
         loss = totals.mean("loss")
-        found = {"loss": loss, "perplexity": perplexity(loss)}
-        return found | ({"bits_per_character": loss / math.log(2)} if self.config.data.level == "char" else {})
+        metrics = {"loss": loss, "perplexity": perplexity(loss)}
+        return metrics | ({"bits_per_character": loss / math.log(2)} if self.config.data.level == "char" else {})
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
         """MuFuRU's mean operation weights by class of the token it reads, over the validation text; {} for others."""
         if self.config.cell.cell != "mufuru":
             return {}
-        table = inspection.operation_weights(model, self.batches("valid"), self.corpus, self.config.data.level)
+        table = operation_weights(model, self.batches("valid"), self.corpus, self.config.data.level)
         return {"operation_weights": table}
 
 
 def perplexity(loss: float) -> float:
-    """Of a mean loss in nats; always finite, so that a run gone wrong can still be written down."""
+    """Perplexity of a mean loss in nats; always finite, so that JSON can hold that of a diverged run."""
     return math.exp(min(loss, LARGEST))
 
 
@@ -92,7 +122,7 @@ def load(data: DataConfig) -> Corpus:
 
 
 def first_token(vocabulary: Vocabulary) -> int:
-    """What stands before a text: the end of a line, `<eos>` or the character; where there is none, any token."""
+    """The token before a text: the end of a line, `<eos>` or the character; where there is none, any token."""
     if vocabulary.end is not None:
         return vocabulary.end
     return int(vocabulary.encode(["\n"])) if "\n" in vocabulary else vocabulary.unknown_index or 0

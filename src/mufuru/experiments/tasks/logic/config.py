@@ -1,4 +1,4 @@
-"""The settings of the propositional-logic experiment, and those that have a name."""
+"""Settings and presets of the propositional-logic task."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 from mufuru.experiments.settings import SettingError, Training, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic.sampling import Wanted
+from mufuru.experiments.tasks.logic.formulae import Wanted
 
 
 @dataclass(frozen=True)
 class LogicConfig:
     """Learn to evaluate propositional formulae, and generalise to longer ones.
 
-    The seed decides everything random: formulae, first weights and the order of training. So the runs of several
+    The seed decides everything random: formulae, initial weights and the order of training. So the runs of several
     seeds differ in all of it, and an interval over them covers all of it.
 
     Validation formulae are as long as those of training. Longer ones would let the choice of weights see what only
@@ -23,7 +23,7 @@ class LogicConfig:
     cell: CellConfig = field(default_factory=CellConfig)
     training: Training = field(default_factory=Training)
     seed: int = 0
-    """Of formulae, first weights and the order of training."""
+    """Seed of formulae, initial weights and the order of training."""
     train_formulae: int = 1000
     """Formulae to train on."""
     valid_formulae: int = 1000
@@ -49,7 +49,7 @@ class LogicConfig:
 
     @property
     def splits(self) -> dict[str, Wanted]:
-        """How many formulae of which lengths each split has."""
+        """Number and lengths of the formulae of each split."""
         return {
             "train": Wanted(self.train_formulae, self.min_gates, self.max_gates),
             "valid": Wanted(self.valid_formulae, self.min_gates, self.max_gates),

@@ -1,4 +1,4 @@
-"""Propositional formulae: the gates, evaluation, and their way to text and back.
+"""Propositional formulae: the gates, evaluation, parsing and printing, and random formulae that are all different.
 
 A formula is a value, then pairs of value and gate, folded from the left: `1 0 AND 0 OR 1 if/then` is
 ((1 ∧ 0) ∨ 0) ⇒ 1. The gates are the ten of Graves, Adaptive Computation Time (arXiv 1603.08983), by his names.
@@ -7,9 +7,10 @@ A formula is a value, then pairs of value and gate, folded from the left: `1 0 A
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
+from mufuru.experiments.draws import Draws
 from mufuru.experiments.settings import SettingError
 from mufuru.ops import did_you_mean
 
@@ -20,7 +21,7 @@ class Gate:
 
     name: str
     symbols: str
-    """How people write it, each a single character; the first stands in infix renderings."""
+    """Symbols for it, each a single character; the first stands in infix renderings."""
     function: Callable[[bool, bool], bool]
 
     @property
@@ -41,7 +42,7 @@ GATES = (
     Gate("OR", "∨|", lambda p, q: p or q),
 )
 TOKENS = ("0", "1", *(gate.name for gate in GATES))
-"""What a formula is written in; a token's number is its place here."""
+"""The tokens of formulae; a token's id is its place here."""
 
 _FIRST_GATE = 2
 _NUMBERS = {name.lower(): number for number, name in enumerate(TOKENS)} | {
@@ -55,7 +56,7 @@ class FormulaError(SettingError):
 
 @dataclass(frozen=True)
 class Formula:
-    """The numbers of its tokens: value, then value and gate, value and gate, ..."""
+    """The ids of its tokens: value, then value and gate, value and gate, ..."""
 
     tokens: tuple[int, ...]
 
@@ -65,14 +66,14 @@ class Formula:
 
     @property
     def value(self) -> bool:
-        """What the formula evaluates to."""
+        """The value that the formula evaluates to."""
         value = bool(self.tokens[0])
         for operand, gate in zip(self.tokens[1::2], self.tokens[2::2], strict=True):
             value = GATES[gate - _FIRST_GATE].function(value, bool(operand))
         return value
 
     def infix(self) -> str:
-        """As people write it: `((1 ∧ 0) ∨ 0) ⇒ 1`."""
+        """In infix notation: `((1 ∧ 0) ∨ 0) ⇒ 1`."""
         text = TOKENS[self.tokens[0]]
         for operand, gate in zip(self.tokens[1::2], self.tokens[2::2], strict=True):
             left = f"({text})" if " " in text else text
@@ -85,7 +86,7 @@ class Formula:
 
 
 def parse(text: str) -> Formula:
-    """A written formula: names in any case or symbols, with blanks, commas and brackets as one likes.
+    """A written formula: names in any case or symbols, with any blanks, commas and brackets.
 
     >>> parse("[1, 0, ∧, 0, ∨, 1, ⇒]").infix()
     '((1 ∧ 0) ∨ 0) ⇒ 1'
@@ -112,3 +113,57 @@ def _number(word: str, column: int, place: int) -> int:
     if not wants_gate and number >= _FIRST_GATE:
         raise FormulaError(f"expected a value, 0 or 1, {where}, got {word!r}: a gate comes after its second value")
     return number
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Number of formulae, and of their gates: each number of gates is equally likely."""
+
+    count: int
+    min_gates: int
+    max_gates: int
+
+    def covers(self, formula: Formula) -> bool:
+        return self.min_gates <= formula.gates <= self.max_gates
+
+
+def sample_splits(wanted: Mapping[str, Wanted], seed: int) -> dict[str, list[Formula]]:
+    """Disjoint sets of formulae, each from a stream of its own: the size of one does not change the others, unless it
+    has taken what the other would have drawn.
+    """
+    taken: set[Formula] = set()
+    splits = {}
+    for split, want in wanted.items():
+        splits[split] = sample_unique(want, Draws("logic", split, seed), taken)
+        taken.update(splits[split])
+    return splits
+
+
+def sample_unique(want: Wanted, draws: Draws, taken: Set[Formula] = frozenset()) -> list[Formula]:
+    """Different formulae, none of them taken."""
+    _check_enough(want, taken)
+    formulae: dict[Formula, None] = {}
+    while len(formulae) < want.count:
+        formula = sample(want, draws)
+        if formula not in taken:
+            formulae[formula] = None
+    return list(formulae)
+
+
+def sample(want: Wanted, draws: Draws) -> Formula:
+    """A random formula: fair values, gates equally likely."""
+    gates = want.min_gates + draws.below(want.max_gates - want.min_gates + 1)
+    tokens = [draws.bits(1)]
+    for _ in range(gates):
+        tokens += [draws.bits(1), 2 + draws.below(len(GATES))]
+    return Formula(tuple(tokens))
+
+
+def _check_enough(want: Wanted, taken: Set[Formula]) -> None:
+    exist = sum(2 * (2 * len(GATES)) ** gates for gates in range(want.min_gates, want.max_gates + 1))
+    free = exist - sum(map(want.covers, taken))
+    if want.count > free:
+        raise SettingError(
+            f"there are not {want.count} different formulae of {want.min_gates} to {want.max_gates} gates: "
+            f"{exist} exist, {exist - free} are used in another set. Ask for fewer formulae or more gates"
+        )

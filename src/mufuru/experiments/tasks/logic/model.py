@@ -1,23 +1,25 @@
-"""The model: a recurrent layer reads the formula, a logistic regression on its last state says whether it is true."""
+"""The model and its batches: a recurrent layer reads a formula, a logistic regression on its last state judges it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 from torch.nn.utils.rnn import PackedSequence
 
-from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer
-from mufuru.experiments.tasks.logic.formulae import TOKENS
-from mufuru.experiments.tasks.saved import TaskModel
+from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer, per_step
+from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula
+from mufuru.experiments.tasks.models import SequenceModel
 
 
-class FormulaReader(TaskModel):
+class FormulaReader(SequenceModel):
     """Tokens go in one-hot: with twelve of them the input weights are an embedding already."""
 
     settings = CellConfig
+    argument = "tokens"
     one_hot: Tensor
 
     def __init__(self, cell: CellConfig) -> None:
@@ -27,13 +29,75 @@ class FormulaReader(TaskModel):
         self.output = nn.Linear(self.reader.output_size, 1)
         self.register_buffer("one_hot", torch.eye(len(TOKENS)), persistent=False)
 
-    def forward(self, tokens: PackedSequence) -> Tensor:
+    def forward(self, tokens: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
         """(batch,): the logits of being true."""
-        _, state = self.reader(tokens._replace(data=self.one_hot.index_select(0, tokens.data)))
+        _, state = self.reader(per_step(self.embed, tokens), None, lengths)
         logits: Tensor = self.output(self.reader.last(state)).squeeze(-1)
         return logits
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return embedding(tokens, self.one_hot)
+
+    def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(len(TOKENS), (steps, batch), generator=generator)
 
     @classmethod
     def restored(cls, config: CellConfig, weights: Mapping[str, Tensor]) -> Self:
         """The vocabulary is the task's own: the settings of the layer are enough."""
         return cls(config)
+
+
+class Batch(NamedTuple):
+    """Some formulae, the longest first."""
+
+    tokens: PackedSequence
+    """The ids of the tokens. Packed, so that no step is spent on padding and no result can depend on it."""
+    values: Tensor
+    """(batch,): the values of the formulae, 0 or 1."""
+
+
+class Encoded(NamedTuple):
+    """Formulae as a matrix, encoded once and then indexed."""
+
+    tokens: Tensor
+    """(steps, formulae): the ids of the tokens, any id past the end."""
+    lengths: Tensor
+    """(formulae,)"""
+    values: Tensor
+    """(formulae,): 0 or 1, in the dtype of the loss."""
+
+    def batches(self, order: Tensor, batch_size: int) -> list[Batch]:
+        """All formulae in the given order, cut into batches; the last may be smaller.
+
+        All batches are made at once: one after the other would cost a tenth of the training.
+        """
+        rows, lengths = self._longest_first(order, batch_size)
+        present = torch.arange(len(self.tokens)).unsqueeze(1) < lengths.unsqueeze(1)
+        tokens = self.tokens[:, rows].transpose(0, 1)[present].split(lengths.sum(1).tolist())
+        values = self.values[rows]
+        return [
+            Batch(PackedSequence(data, sizes[:steps]), column[:count])
+            for data, sizes, steps, column, count in zip(
+                tokens, present.sum(2), lengths[:, 0].tolist(), values, (lengths > 0).sum(1).tolist(), strict=True
+            )
+        ]
+
+    def _longest_first(self, order: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+        """(batches, batch size): which formulae, and their lengths, 0 where the last batch has no more.
+
+        The order inside a batch does not matter, so it is the one that packing needs.
+        """
+        batches = -(-len(order) // batch_size)
+        rows, lengths = order.new_zeros(2, batches * batch_size)
+        rows[: len(order)], lengths[: len(order)] = order, self.lengths[order]
+        lengths, longest_first = lengths.view(batches, -1).sort(descending=True, stable=True)
+        return rows.view(batches, -1).gather(1, longest_first), lengths
+
+
+def encode(formulae: Sequence[Formula]) -> Encoded:
+    """The formulae in their order."""
+    lengths = torch.tensor([len(formula.tokens) for formula in formulae])
+    tokens = torch.zeros(int(lengths.max()), len(formulae), dtype=torch.int64)
+    for column, formula in enumerate(formulae):
+        tokens[: len(formula.tokens), column] = torch.tensor(formula.tokens)
+    return Encoded(tokens, lengths, torch.tensor([float(formula.value) for formula in formulae]))

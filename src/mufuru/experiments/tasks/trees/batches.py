@@ -1,11 +1,11 @@
-"""Trees as tensors: encoded once, then taken by number, many side by side."""
+"""Trees as tensors: encoded once, then taken by index, many side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,11 +24,11 @@ class Batch(NamedTuple):
     """Some trees: the leaves of all, then the inner nodes of all."""
 
     words: Tensor
-    """(leaves,): the numbers of the words."""
+    """(leaves,): the ids of the words."""
     levels: Levels
-    """Who is made of whom."""
+    """The children of every node, by height."""
     targets: Tensor
-    """(nodes,): the number of each phrase's class, or `UNLABELLED`."""
+    """(nodes,): the id of each phrase's class, or `UNLABELLED`."""
     roots: Tensor
     """(trees,): which nodes are whole sentences."""
 
@@ -38,7 +38,7 @@ class Phrases(NamedTuple):
 
     words: list[str]
     targets: list[int]
-    """Of leaves, then of inner nodes."""
+    """Targets of leaves, then of inner nodes."""
     children: list[tuple[int, int]]
 
 
@@ -66,7 +66,7 @@ class Forest:
         return len(self.leaves)
 
     def batch(self, which: Tensor) -> Batch:
-        """The trees of these numbers."""
+        """The trees of these indices."""
         leaves, inner = self.leaves[which], self.leaves[which] - 1
         # every tree before this one has one inner node less than leaves
         leaf_rows = _ranges(self.starts[which], leaves)
@@ -79,21 +79,6 @@ class Forest:
         targets = torch.cat((self.leaf_targets[leaf_rows], self.inner_targets[inner_rows]))
         roots = torch.where(inner > 0, first_inner + inner - 1, first_leaf)
         return Batch(self.words[leaf_rows], Levels.of(children, len(leaf_rows)), targets, roots)
-
-
-class Batches(Sequence[Any]):
-    """The batches of a data set, each made when it is asked for."""
-
-    def __init__(self, forest: Forest, groups: Sequence[Tensor]) -> None:
-        self.forest, self.groups = forest, groups
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Batches(self.forest, self.groups[index])
-        return self.forest.batch(self.groups[index])
 
 
 def in_order(count: int, batch_size: int) -> Sequence[Tensor]:
@@ -132,7 +117,7 @@ def numbered(tree: Tree, target: Callable[[int], int]) -> Phrases:
 
 
 def encode(trees: Iterable[Phrases], vocabulary: Vocabulary, lowercase: bool) -> Forest:
-    """Trees as the numbers of their words, targets and children."""
+    """Trees as ids of words, targets and children."""
     trees = list(trees)
     words = (word.lower() if lowercase else word for tree in trees for word in tree.words)
     leaves = [len(tree.words) for tree in trees]
@@ -146,7 +131,7 @@ def encode(trees: Iterable[Phrases], vocabulary: Vocabulary, lowercase: bool) ->
 
 
 def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """The numbers from each start on, so many of them, one after the other."""
+    """Ranges of the given starts and lengths, one after the other."""
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
     return torch.arange(total) + (starts - ends + lengths).repeat_interleave(lengths)

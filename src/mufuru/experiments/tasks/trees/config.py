@@ -1,14 +1,13 @@
-"""The settings of classifiers of parse trees, and those that have a name."""
+"""Settings and presets of classifiers of parse trees."""
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import mufuru
-from mufuru import ops as operations
-from mufuru.experiments.settings import SettingError, Training, check_positive, choose
+from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.tasks.cells import check_cell, for_cell
 from mufuru.experiments.tasks.words import WordsConfig
 
 TreeCellName = Literal["mufuru", "gru", "lstm"]
@@ -32,43 +31,26 @@ class TreeCellConfig:
     ops: tuple[str, ...] = mufuru.PAPER
     """Operations to choose from, for each child (mufuru only)."""
     reset_bias: float | None = None
-    """First bias of the gates of both children (mufuru, gru); None for the unit's own, 1."""
+    """Initial bias of the gates of both children (mufuru, gru); None for the default, 1."""
     keep_bias: float | None = None
-    """First bias of what keeps a child's state: keep's logits in mufuru and gru, the forget gates in lstm; None for the
-    unit's own: 2 in mufuru and gru, drawn as its other biases in lstm."""
+    """Initial bias of what keeps a child's state: keep's logits in mufuru and gru, the forget gates in lstm; None for
+    the default: 2 in mufuru and gru, random as its other biases in lstm."""
 
     def __post_init__(self) -> None:
         check_positive(self, "hidden_size")
-        own = choose("cell", self.cell, OPTIONS)
-        for name in sorted(OPTIONS["mufuru"] - own):
-            if getattr(self, name) != _DEFAULTS[name]:
-                owners = " and ".join(cell for cell, options in OPTIONS.items() if name in options)
-                raise SettingError(f"{name} is an option of {owners}, not of {self.cell}: leave it out")
-        try:
-            operations.resolve(self.ops)
-        except (TypeError, ValueError) as error:
-            raise SettingError(f"ops: {error}") from None
-        if "keep" not in self.ops and self.keep_bias is not None:
-            raise SettingError(f"keep_bias needs the operation keep, and ops is {', '.join(self.ops)}: leave it out")
+        check_cell(self, OPTIONS)
 
     def for_cell(self, cell: TreeCellName) -> TreeCellConfig:
         """The same setting for another cell, without the options that it lacks."""
-        missing = OPTIONS["mufuru"] - OPTIONS[cell]
-        return dataclasses.replace(self, cell=cell, **{name: _DEFAULTS[name] for name in missing})
-
-
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(TreeCellConfig)}
+        return for_cell(self, cell, OPTIONS)
 
 
 @dataclass(frozen=True)
 class TreebankConfig:
-    """The parse trees: the Stanford Sentiment Treebank, or a treebank of one's own in its format.
-
-    Paths are kept as they were given, so that a run's settings do not tell of the machine.
-    """
+    """The parse trees: the Stanford Sentiment Treebank, or your own treebank in its format. Paths are kept as given."""
 
     treebank: str | None = None
-    """Folder with train.txt, dev.txt and test.txt of one's own, a tree of two parts a phrase in each line; None for the
+    """Folder with your own train.txt, dev.txt and test.txt, in each line a tree of two parts a phrase; None for the
     Sentiment Treebank."""
     classes: Literal[2, 5] = 2
     """2, negative and positive, where neutral phrases are read but not learned from, or all 5."""
@@ -89,7 +71,7 @@ class TreesConfig(WordsConfig):
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: TreebankConfig = field(default_factory=TreebankConfig)
     seed: int = 0
-    """Of first weights, dropout and the order of training."""
+    """Seed of initial weights, dropout and the order of training."""
 
 
 PRESETS: dict[str, TreesConfig] = {

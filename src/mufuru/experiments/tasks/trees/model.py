@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 import mufuru
-from mufuru.experiments.tasks.carried import ANY, Carried, carried_by
-from mufuru.experiments.tasks.classify.meaning import Meaning
-from mufuru.experiments.tasks.saved import TaskModel
+from mufuru import Levels
+from mufuru.experiments.tasks.models import ANY, Carried, TaskModel, Tensors, carried_by
 from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreesConfig
-from mufuru.experiments.tasks.trees.lstm import TreeLSTM
-from mufuru.experiments.tasks.words import embedding
+from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
+from mufuru.tree_order import bottom_up
 
 GRU = ("keep", "replace")
 """The operations that make a GRU."""
@@ -23,7 +24,7 @@ GRU = ("keep", "replace")
 class TreeClassifier(TaskModel):
     """Two classes have one logit, that of the second: a logistic regression. More have one each.
 
-    The model carries the meaning of its numbers: the folder of a run is enough to use it.
+    The model carries the meaning of its ids: a run folder is enough to use it.
     """
 
     settings = TreesConfig
@@ -41,25 +42,36 @@ class TreeClassifier(TaskModel):
         classes = len(meaning.labels)
         self.output = nn.Linear(config.cell.hidden_size, 1 if classes == 2 else classes)
 
-    def forward(self, words: Tensor, levels: mufuru.Levels) -> Tensor:
+    def forward(self, words: Tensor, levels: Levels) -> Tensor:
         """(nodes, classes): the logits of every phrase."""
         states = self.unit(self.embed(words), levels)
-        logits: Tensor = self.output(self.output_dropout(states))
-        # beside a logit of 0 the softmax is the logistic function
-        return logits if logits.size(1) > 1 else torch.cat((torch.zeros_like(logits), logits), 1)
+        return class_logits(self.output(self.output_dropout(states)))
 
     def embed(self, words: Tensor) -> Tensor:
-        """(leaves, features): what the unit reads."""
-        found: Tensor = self.embedding_dropout(self.embedding(words))
-        return found
+        """(leaves, features): the unit's input."""
+        embedded: Tensor = self.embedding_dropout(self.embedding(words))
+        return embedded
+
+    def example(self, batch: int, steps: int, seed: int) -> Tensors:
+        """Words, and the children of trees that branch to the left, each with `steps` leaves."""
+        words = torch.randint(len(self.vocabulary), (batch * steps,), generator=torch.Generator().manual_seed(seed))
+        children: list[tuple[int, int]] = []
+        for tree in range(batch):
+            left = tree * steps
+            for right in range(left + 1, left + steps):
+                children.append((left, right))
+                left = batch * steps + len(children) - 1
+        return words, torch.tensor(children, dtype=torch.int64).view(-1, 2)
+
+    @torch.no_grad()
+    def answers(self, *arguments: Tensor) -> Tensors:
+        words, children = arguments
+        return (self(words, Levels.of(children, len(words))),)
 
     @classmethod
     def restored(cls, config: TreesConfig, weights: Mapping[str, Tensor]) -> Self:
-        """The model that weights belong to, without its data; its weights are still to be loaded."""
+        """A model that fits the weights, without its data."""
         return cls(config, Meaning.from_json(carried_by(weights)))
-
-
-restore = TreeClassifier.restored
 
 
 def unit(config: TreeCellConfig, input_size: int) -> nn.Module:
@@ -70,3 +82,47 @@ def unit(config: TreeCellConfig, input_size: int) -> nn.Module:
     biases |= {} if config.keep_bias is None else {"op_bias": {"keep": config.keep_bias}}
     ops = GRU if config.cell == "gru" else config.ops
     return mufuru.TreeMuFuRU(input_size, config.hidden_size, ops=ops, **biases)
+
+
+class TreeLSTM(nn.Module):
+    r"""The constituency Tree-LSTM of Tai, Socher and Manning (2015), their equations 9 to 14 for two children: a leaf
+    has an input and no children, all others no input.
+
+    $$i = \sigma(W_i x + U_i [h_l; h_r] + b_i), \quad f_k = \sigma(W_f x + U_{f_k} [h_l; h_r] + b_f)$$
+    $$o = \sigma(W_o x + U_o [h_l; h_r] + b_o), \quad u = \tanh(W_u x + U_u [h_l; h_r] + b_u)$$
+    $$c = i \odot u + f_l \odot c_l + f_r \odot c_r, \quad h = o \odot \tanh(c)$$
+
+    A leaf has nothing to forget, so that $W_f$ would never be used and is left out. Rows of `weight_leaf` are i, o, u;
+    of `weight` i, o, u, f of the left child, f of the right one; of `bias` i, o, u, f, as both forget gates share it.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float | None = None) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.weight_leaf = nn.Parameter(torch.empty(3 * hidden_size, input_size))
+        self.weight = nn.Parameter(torch.empty(5 * hidden_size, 2 * hidden_size))
+        self.bias = nn.Parameter(torch.empty(4 * hidden_size))
+        bound = 1.0 / math.sqrt(hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+        if forget_bias is not None:
+            nn.init.constant_(self.bias.data[3 * hidden_size :], forget_bias)
+
+    def forward(self, input: Tensor, levels: Levels) -> Tensor:
+        """(nodes, hidden): h of every node."""
+        return bottom_up(self._leaf(input), levels, self._compose)[:, : self.hidden_size]
+
+    def _leaf(self, input: Tensor) -> Tensor:
+        i, o, u = linear(input, self.weight_leaf, self.bias[: 3 * self.hidden_size]).chunk(3, 1)
+        return _state(o, torch.sigmoid(i) * torch.tanh(u))
+
+    def _compose(self, pairs: Tensor) -> Tensor:
+        """From (nodes, 2, h and c side by side)."""
+        h, c = pairs.chunk(2, 2)
+        bias = torch.cat((self.bias, self.bias[3 * self.hidden_size :]))
+        i, o, u, *f = linear(h.flatten(1), self.weight, bias).chunk(5, 1)
+        return _state(o, torch.sigmoid(i) * torch.tanh(u) + (torch.sigmoid(torch.stack(f, 1)) * c).sum(1))
+
+
+def _state(o: Tensor, c: Tensor) -> Tensor:
+    return torch.cat((torch.sigmoid(o) * torch.tanh(c), c), 1)

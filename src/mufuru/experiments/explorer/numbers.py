@@ -1,18 +1,30 @@
-"""The numbers of one pass through a layer: states, operation weights, and what a unit's new state is made of."""
+"""Numbers and formulas of a layer for the page: states, operation weights, the parts of a unit's new state."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mufuru import Trace
+from mufuru import Op, Trace
 
 SCALE = 1e-4
 """States go out as whole numbers of this size: they are many, and whole numbers are written several times as fast."""
 NOTHING = 1e-5
 """A remainder below this is rounding in single precision, for states up to 1; it grows with them."""
+PLAIN = (
+    (r"\\tfrac12\s*", "½ "),
+    (r"\\tfrac14\s*", "¼ "),
+    (r"\\odot", "⊙"),
+    (r"\^2", "²"),
+    (r"\\mathrm\{(.*?)\}", r"\1"),
+    (r"\\(?=[a-z])", ""),
+    (r"(?<=\w|\)) - ", " − "),
+    (r"^-", "−"),
+)
+"""From the LaTeX of the table of operations to what a page can show without a renderer."""
 
 
 def in_units(states: Tensor) -> dict[str, Any]:
@@ -32,7 +44,7 @@ def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, A
 
 
 def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
-    """How every new state of a unit came about: the contributions and the rest add up to it.
+    """The parts of every new state of a unit: the contributions and the rest add up to it.
 
     The rest is what zoneout mixes in of the old state; it is 0 without.
     """
@@ -52,3 +64,19 @@ def rounded(values: Tensor, digits: int) -> Any:
     scale = 10.0**digits
     # 0 is added for the sake of -0
     return ((values.double() * scale).round() / scale + 0.0).tolist()
+
+
+def described(op: Op) -> dict[str, str]:
+    """Name, formula and meaning."""
+    return {"name": op.name, "formula": plain(op.formula), "meaning": op.meaning}
+
+
+def plain(latex: str) -> str:
+    """A formula in Unicode.
+
+    >>> plain(r"\\tfrac12 |s - v|")
+    '½ |s − v|'
+    """
+    for pattern, text in PLAIN:
+        latex = re.sub(pattern, text, latex)
+    return latex.strip()

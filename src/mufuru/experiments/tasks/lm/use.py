@@ -1,0 +1,104 @@
+"""Use of a trained language model: it writes text, scores text, and is looked into by the explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mufuru.experiments.data import text as texts
+from mufuru.experiments.data.text import Level
+from mufuru.experiments.settings import SettingError
+from mufuru.experiments.tasks.lm.config import LMConfig
+from mufuru.experiments.tasks.lm.model import LanguageModel
+from mufuru.experiments.tasks.lm.task import cut, first_token
+from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps, ranked, unknown_note
+
+WINDOW = 512
+"""Tokens scored at a time; no score depends on it."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Settings of the draw of the next token."""
+
+    temperature: float = 1.0
+    """Below 1 sharpens the distribution; 0 is greedy."""
+    top_k: int | None = None
+    """Draw among this many of the likeliest tokens; None for all."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise SettingError(f"temperature should be a number of at least 0, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise SettingError(f"top_k should be at least 1, got {self.top_k}")
+
+    def draw(self, logits: Tensor, generator: torch.Generator) -> int:
+        """One of the tokens, by their logits (vocabulary,)."""
+        if self.temperature == 0:
+            return int(logits.argmax())
+        # double precision, and the largest at 0: a low temperature makes logits large
+        logits = (logits.double() - logits.max()) / self.temperature
+        if self.top_k is not None and self.top_k < len(logits):
+            bound = logits.topk(self.top_k).values[-1]
+            logits = logits.masked_fill(logits < bound, -torch.inf)
+        return int(torch.multinomial(logits.softmax(0), 1, generator=generator))
+
+
+class TextModel:
+    """A trained model and its tokens."""
+
+    def __init__(self, model: LanguageModel, config: LMConfig) -> None:
+        self.model, self.vocabulary = model, model.vocabulary
+        self.level: Level = config.data.level
+
+    @torch.no_grad()
+    def generate(self, prompt: Tensor, sampler: Sampler, seed: int, forbidden: list[int]) -> Iterator[int]:
+        """Tokens without end after the tokens of a prompt; the same for the same seed, none of the forbidden ones."""
+        generator = torch.Generator().manual_seed(seed)
+        step, state = torch.cat((torch.tensor([first_token(self.vocabulary)]), prompt)).unsqueeze(1), None
+        while True:
+            outputs, state = self.model(step, state)
+            logits = self.model.output(outputs[-1, 0])
+            logits[forbidden] = -torch.inf
+            token = sampler.draw(logits, generator)
+            yield token
+            step = torch.tensor([[token]])
+
+    @torch.no_grad()
+    def log_probabilities(self, words: list[str]) -> Iterator[float]:
+        """The logarithm of every word's probability, given all words before it."""
+        state = None
+        for window in cut(self.vocabulary.encode(words), first_token(self.vocabulary), 1, WINDOW):
+            logs, state = self.model.log_probabilities(window.inputs, window.targets, state)
+            yield from logs.flatten().tolist()
+
+
+def unfinished(text: str, lines: Iterable[str], level: Level) -> list[str]:
+    """The tokens of a text and its lines; its last line goes on, unless it ends with a line break."""
+    words = list(texts.cut(lines, level))
+    return words[:-1] if words and level == "word" and not text.endswith("\n") else words
+
+
+class TextReader(Reader):
+    """The explorer's: the distribution of the next word or character."""
+
+    @property
+    def takes(self) -> str:  # type: ignore[override]
+        return "words" if self.config.data.level == "word" else "characters"
+
+    def steps(self, text: str) -> Steps:
+        """The text after the token that stands before every text."""
+        vocabulary = self.model.vocabulary
+        words = unfinished(text, text.splitlines(keepends=True), self.config.data.level)
+        notes = unknown_note((word for word in words if word not in vocabulary), vocabulary.unknown)
+        ids = torch.cat((torch.tensor([first_token(vocabulary)]), vocabulary.encode(words)))
+        return Steps([vocabulary.words[int(ids[0])], *words], ids, notes)
+
+    def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
+        probabilities = self.model.output(outputs).softmax(1)
+        came = probabilities[:-1].gather(1, steps.x[1:].unsqueeze(1)).squeeze(1).tolist()
+        tops = ranked(probabilities, self.model.vocabulary.words)
+        return [StepPrediction(top, came=p) for top, p in zip(tops, [*(round(p, 6) for p in came), None], strict=True)]

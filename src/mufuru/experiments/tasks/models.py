@@ -1,0 +1,204 @@
+"""Models of tasks: as files, made again from settings and weights without their data, and as graphs of tensors."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+
+import mufuru
+from mufuru.experiments.settings import SettingError, from_json, to_json
+from mufuru.experiments.tasks.cells import SequenceLayer
+from mufuru.saving.card import code, page, table
+from mufuru.saving.operations import custom_operations
+from mufuru.saving.pretrained import Pretrained
+
+ANY = ""
+"""The fingerprint of a model that takes weights trained on any data."""
+Tensors = tuple[Tensor, ...]
+
+
+class Carried(nn.Module):
+    """A value that JSON can hold, such as a vocabulary, and a fingerprint of its data, as buffers of a model.
+
+    So a run folder is enough to use a model, and weights never meet the vocabulary of another run: weights trained on
+    other data are refused, unless the model has no fingerprint.
+    """
+
+    content: Tensor
+    fingerprint: Tensor
+
+    def __init__(self, value: Any, fingerprint: str = ANY) -> None:
+        super().__init__()
+        self.register_buffer("content", to_bytes(json.dumps(value)))
+        # always as long as a sha256, since weights have to fit in shape
+        self.register_buffer("fingerprint", to_bytes(fingerprint.ljust(64, "-")))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Load as usual, unless the weights belong to other data."""
+        given, own = state_dict.get(f"{prefix}fingerprint"), self.fingerprint
+        if given is not None and to_text(own).strip("-") and not torch.equal(given, own):
+            errors: list[str] = rest[-1]
+            errors.append("they were trained on other data, or the files of the data have changed since")
+        else:
+            super()._load_from_state_dict(dict(state_dict), prefix, *rest)
+
+
+def carried_by(weights: Mapping[str, Tensor], name: str = "carried") -> Any:
+    """The value that the weights of a model hold in its submodule of this name."""
+    return json.loads(to_text(weights[f"{name}.content"]))
+
+
+def to_bytes(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def to_text(data: Tensor) -> str:
+    return bytes(data.numpy().tobytes()).decode()
+
+
+class Graph(NamedTuple):
+    """A module whose arguments and results are tensors, for files that other programs run."""
+
+    module: nn.Module
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    open_sizes: tuple[dict[int, Any], ...]
+    """By input the dimensions of any size: batch and time."""
+
+
+class TaskModel(Pretrained):
+    """A model of a task. With `example` and `answers` it can be exported as files, with `graph` as a graph too."""
+
+    settings: ClassVar[type[Any]]
+    """The dataclass of `config`."""
+    config: Any
+
+    @classmethod
+    def restored(cls, config: Any, weights: Mapping[str, Tensor]) -> Self:
+        """A model that fits the weights, which are still to be loaded."""
+        raise NotImplementedError
+
+    def example(self, batch: int, steps: int, seed: int) -> Tensors:
+        """Random arguments of `answers`, and of the graph."""
+        raise NotImplementedError
+
+    def answers(self, *arguments: Tensor) -> Tensors:
+        """The model's own outputs for these arguments, computed as in evaluation."""
+        raise NotImplementedError
+
+    def graph(self) -> Graph:
+        """The model as a graph with open batch and time."""
+        raise SettingError(f"a {type(self).__name__} cannot be written as a graph: export it with --to safetensors")
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = without_paths(to_json(self.config))
+        return options
+
+    @classmethod
+    def _from_options(cls, options: Any, tensors: Any, dtype: torch.dtype, changes: dict[str, Any]) -> Self:
+        if changes:
+            raise TypeError(f"a model of a task has the settings it was trained with, got {', '.join(changes)}")
+        config = from_json(cls.settings, options)
+        with torch.random.fork_rng(devices=[]):
+            try:
+                return cls.restored(config, tensors).to(dtype)
+            except KeyError as error:
+                raise ValueError(f"the weights lack {error}, which says what the model's numbers mean") from None
+
+    def _card(self) -> str:
+        return page(head(), f"# {self._model_name()}", use(self), settings_table(self._options()))
+
+
+class SequenceModel(TaskModel):
+    """A model with one answer per sequence: `forward` takes a PackedSequence, as in training, or a padded batch,
+    (steps, batch) or (steps, batch, channels), and `lengths`.
+    """
+
+    reader: SequenceLayer
+    argument: ClassVar[str] = "inputs"
+    """Name of the sequences in a graph."""
+
+    def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
+        """Random padded sequences."""
+        raise NotImplementedError
+
+    def example(self, batch: int, steps: int, seed: int) -> Tensors:
+        """Sequences of different lengths, and the lengths."""
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(1, steps + 1, (batch,), generator=generator)
+        lengths[0] = steps
+        return self.draw(steps, batch, generator), lengths
+
+    @torch.no_grad()
+    def answers(self, *arguments: Tensor) -> Tensors:
+        """The logits of packed sequences: the other way than the graph's."""
+        inputs, lengths = arguments
+        packed = pack_padded_sequence(inputs, lengths, enforce_sorted=False)
+        logits: Tensor = self(PackedSequence(packed.data, packed.batch_sizes))
+        order = packed.unsorted_indices
+        return (logits if order is None else logits[order],)
+
+    def graph(self) -> Graph:
+        open_sizes: tuple[dict[int, Any], ...] = ({0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.AUTO})
+        return Graph(exportable(self), (self.argument, "lengths"), ("logits",), open_sizes)
+
+
+def exportable(model: Any) -> nn.Module:
+    """A copy whose `reader` is a MuFuRU, which can be exported with open length, without what only Python reads."""
+    made = copy.deepcopy(model).eval()
+    if hasattr(made, "carried"):
+        del made.carried
+    if isinstance(made.reader.rnn, nn.GRU):
+        # a GRU is a MuFuRU by its weights
+        made.reader.rnn = mufuru.MuFuRU.from_gru(made.reader.rnn)
+    if not isinstance(made.reader.rnn, mufuru.MuFuRU):
+        raise SettingError(
+            f"a run of the cell {made.reader.config.cell} cannot be written with open batch and time, only those of "
+            "mufuru and gru: export it with --to safetensors"
+        )
+    module: nn.Module = made
+    return module
+
+
+def without_paths(value: Any) -> Any:
+    """Settings for others to read: a path outside of the folder is reduced to its last name."""
+    if isinstance(value, dict):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    return Path(value).name if Path(value).is_absolute() or ".." in Path(value).parts else value
+
+
+def head(**more: Any) -> dict[str, Any]:
+    """The part of a card for machines."""
+    return {"library_name": "mufuru", "tags": ["mufuru", "pytorch", "recurrent"], **more}
+
+
+def use(model: TaskModel) -> str:
+    """The part of a card that shows how to load the model."""
+    cls = type(model)
+    imports = f"from {cls.__module__} import {cls.__name__}"
+    return f"## Use\n\n{code(cls.__name__, imports, list(custom_operations(model)))}"
+
+
+def settings_table(options: Mapping[str, Any]) -> str:
+    rows = [(f"`{name}`", f"`{json.dumps(value, ensure_ascii=False)}`") for name, value in flat(options)]
+    return f"## Settings\n\n{table(('setting', 'value'), rows)}"
+
+
+def flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested settings by names such as cell.hidden_size."""
+    rows: list[tuple[str, Any]] = []
+    for name, value in options.items():
+        rows += flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return rows
