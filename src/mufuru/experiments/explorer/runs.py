@@ -15,8 +15,7 @@ from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.explorer import formulas, inside
 from mufuru.experiments.explorer.kinds import reader_for
 from mufuru.experiments.explorer.kinds.reader import Reader, Steps
-from mufuru.experiments.explorer.limits import Refused
-from mufuru.experiments.explorer.requests import View
+from mufuru.experiments.explorer.requests import Refused, View
 from mufuru.experiments.settings import SettingError
 from mufuru.ops import did_you_mean
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from mufuru.experiments.explorer import limits
+from mufuru.experiments.explorer.requests import check_length, check_steps
 from mufuru.experiments.tasks.cells import SequenceLayer
 
 TOP = 10
@@ -67,9 +67,9 @@ class Reader(ABC):
 
     def read(self, text: str) -> Steps:
         """The steps of a text, or `Refused` or an error of its kind."""
-        limits.check_length(text)
+        check_length(text)
         steps = self.steps(text)
-        limits.check_steps(len(steps.tokens), self.both_ways)
+        check_steps(len(steps.tokens), self.both_ways)
         return steps
 
     @abstractmethod
