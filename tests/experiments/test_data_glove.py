@@ -17,11 +17,10 @@ from file_server import FileServer, file_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import download, glove, zips
+from mufuru.experiments.data import glove, zips
 from mufuru.experiments.data.download import Remote
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.glove import Vectors
-from mufuru.experiments.data.progress import Progress
 from mufuru.experiments.settings import SettingError
 
 SMALL = "the 0.5 -1 2e-1\nof 1 2 3\nnaïve -0.25 0 1e3\n. 7 8 9\n"
@@ -195,7 +194,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServ
     """A small archive instead of the real one."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("MUFURU_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(download, "PAUSE", 0.0)
     with file_server() as server:
         address = server.serve("glove.6B.zip", ARCHIVE)
         small = Remote("glove.6B.zip", f"sha256:{hashlib.sha256(ARCHIVE).hexdigest()}", (address,))
@@ -205,7 +203,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServ
 
 @pytest.mark.parametrize("dimension", [50, 100])
 def test_downloaded_once_and_kept(server: FileServer, dimension: int) -> None:
-    for options in ({"progress": Progress()}, {"download": False}):
+    for options in ({"download": True}, {"download": False}):
         vectors = glove.load(["of", "cat"], dimension=dimension, **options)
         assert rows(vectors) == {"of": [2] * dimension}
     assert len(server.asked) == 1

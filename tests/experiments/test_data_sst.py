@@ -13,11 +13,10 @@ import pytest
 import torch
 from file_server import FileServer, file_server
 
-from mufuru.experiments.data import download, sst
+from mufuru.experiments.data import sst
 from mufuru.experiments.data.download import DownloadError, Remote
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples
-from mufuru.experiments.data.progress import Progress
 from mufuru.experiments.data.sst import Counts, Release, Treebank
 from mufuru.experiments.data.trees import Tree, parse
 from mufuru.experiments.settings import SettingError
@@ -45,7 +44,6 @@ ARCHIVE = zipped({"../../evil.txt": b"evil", "trees/": b""} | {f"trees/{name}": 
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServer]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("MUFURU_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(download, "PAUSE", 0.0)
     with file_server() as server:
         yield server
 
@@ -76,7 +74,7 @@ def assert_small(treebank: Treebank) -> None:
 
 def test_downloaded_once_and_kept(server: FileServer, tmp_path: Path) -> None:
     wanted = release(server)
-    assert_small(sst.load(progress=Progress(), release=wanted))
+    assert_small(sst.load(release=wanted))
     assert_small(sst.load(download=False, release=wanted))
     assert [name for name, _ in server.asked] == ["small.zip"]
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != ".") == ["small.zip"]
@@ -88,7 +86,7 @@ def test_no_download(server: FileServer) -> None:
     wanted = release(server)
     server.files.clear()
     with pytest.raises(DownloadError, match=r"cannot download small.zip: .*HTTP 404"):
-        sst.load(progress=Progress(), release=wanted)
+        sst.load(release=wanted)
 
 
 @pytest.mark.parametrize("inner", ["", "sst", "trees"])

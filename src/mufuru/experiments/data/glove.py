@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mufuru.experiments.data import vectors
-from mufuru.experiments.data.cache import data_folder
-from mufuru.experiments.data.download import Remote
+from mufuru.experiments.data.download import Remote, data_folder, fetch
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.kept import kept
-from mufuru.experiments.data.progress import Progress
 from mufuru.experiments.data.vectors import Vectors, read
 from mufuru.experiments.settings import SettingError, choose
 
@@ -55,6 +52,7 @@ SOURCES = {
             "glove.840B.300d.zip",
             "sha256:c06db255e65095393609f19a4cfca20bf3a71e20cc53e892aafa490347e3849f",
             ("https://nlp.stanford.edu/data/glove.840B.300d.zip",),
+            2_176_768_927,
         ),
         (300,),
         lower_case=False,
@@ -70,7 +68,6 @@ def load(
     name: str = "6B",
     dimension: int = 100,
     download: bool = True,
-    progress: Progress | None = None,
 ) -> Vectors:
     """The vectors of some words from a file or folder, or from the data folder, to which they are downloaded.
 
@@ -86,7 +83,7 @@ def load(
         path = _given(Path(folder), source, dimension)
     else:
         own = data_folder() / "glove"
-        path = _file(own, source.member(dimension)) or kept(source.archive, own, download, progress)
+        path = _file(own, source.member(dimension)) or fetch(source.archive, own, download)
     # in an archive of one file it does not matter what its name is
     member = source.member(dimension) if path.suffix == ".zip" and len(source.dimensions) > 1 else None
     found = vectors.read(path, words, member=member)

@@ -15,13 +15,10 @@ from typing import Literal
 import torch
 
 from mufuru.experiments.data import trees, zips
-from mufuru.experiments.data.cache import data_folder
-from mufuru.experiments.data.download import Remote, mismatch
+from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples, Labelled
-from mufuru.experiments.data.kept import kept
 from mufuru.experiments.data.lines import decoded
-from mufuru.experiments.data.progress import Progress
 from mufuru.experiments.data.trees import Tree
 from mufuru.experiments.settings import SettingError
 
@@ -90,9 +87,7 @@ SST = Release(
 )
 
 
-def load(
-    folder: Path | None = None, *, download: bool = True, progress: Progress | None = None, release: Release = SST
-) -> Treebank:
+def load(folder: Path | None = None, *, download: bool = True, release: Release = SST) -> Treebank:
     """The treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
 
     The folder has the archive or the files `FILES`, in itself, in its folder `sst` or in `trees`. Every file is checked
@@ -101,7 +96,7 @@ def load(
     if folder is not None:
         files = _given(Path(folder), release.archive.name, "Leave the folder out to have them downloaded")
     else:
-        files = _from_zip(kept(release.archive, data_folder() / "sst", download, progress))
+        files = _from_zip(fetch(release.archive, data_folder() / "sst", download))
     for (path, data), checksum in zip(files, release.checksums, strict=True):
         if wrong := mismatch(data, checksum):
             raise DataError(f"{path} is not that file of the Stanford Sentiment Treebank: {wrong}. Leave the folder "
