@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(DataError, match=r"text.txt cannot be read \(Permission denied\)"):
+    with pytest.raises(DataError, match=r"text.txt cannot be read as a text file \(Permission denied\)"):
         list(read_lines(tmp_path / "text.txt"))
 
 

@@ -14,11 +14,11 @@ from typing import Literal
 
 import torch
 
-from mufuru.experiments.data import trees, zips
+from mufuru.experiments.data import trees
 from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples, Labelled
-from mufuru.experiments.data.lines import decoded
+from mufuru.experiments.data.lines import decoded, zip_contents
 from mufuru.experiments.data.trees import Tree
 from mufuru.experiments.settings import SettingError
 
@@ -206,5 +206,4 @@ def _given(folder: Path, archive: str | None, advice: str) -> list[tuple[Path, b
 
 def _from_zip(archive: Path) -> list[tuple[Path, bytes]]:
     inside = [f"{INSIDE}/{name}" for name in FILES]
-    contents = zips.read_members(archive, inside, LARGEST)
-    return [(archive / name, contents[name]) for name in inside]
+    return [(archive / name, data) for name, data in zip(inside, zip_contents(archive, inside, LARGEST), strict=True)]

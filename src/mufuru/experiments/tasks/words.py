@@ -10,7 +10,7 @@ from torch import nn
 
 from mufuru.experiments.data import glove
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.vectors import Vectors
+from mufuru.experiments.data.glove import Vectors
 from mufuru.experiments.settings import SettingError, check_fraction, check_positive
 
 NAMED_VECTORS = {f"glove.{name}": name for name in glove.SOURCES}
@@ -76,8 +76,4 @@ def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Coll
     path = Path(vectors)
     if path.is_dir():
         return glove.load(words, path, dimension=features)
-    found = glove.read(path, words)
-    if found.dimension != features:
-        raise DataError(f"{path} has vectors of {found.dimension} features, expected {features}: give another file, or "
-                        f"an embedding_size of {found.dimension}")  # fmt: skip
-    return found
+    return glove.read(path, words, features)
