@@ -144,7 +144,7 @@ def test_no_vectors_at_all(tmp_path: Path) -> None:
         glove.read(write(tmp_path, "once upon a time\nthere was\n"), ["a"], 4)
     with pytest.raises(DataError, match="there is no such file"):
         glove.read(tmp_path / "none.txt", ["a"], 3)
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a folder: expected a file of vectors"):
         glove.read(tmp_path, ["a"], 3)
 
 

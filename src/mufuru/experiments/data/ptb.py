@@ -15,8 +15,7 @@ from mufuru.experiments.data import text
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.download import DownloadError, Remote, data_folder, fetch, is_right, mismatch, part_of
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.numbering import Numbering
-from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 from mufuru.experiments.files import write_atomically
 from mufuru.lock import locked
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mufuru.experiments.data.labelled import Format
 from mufuru.experiments.data.tokens import Cut
-from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.classify.pooling import PoolingName
 from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
@@ -57,8 +57,7 @@ class DataConfig:
     go by a name; None to download them once."""
 
     def __post_init__(self) -> None:
-        if not (min(self.held_out) > 0 and sum(self.held_out) < 1):
-            raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
+        check_held_out(self.held_out)
         if self.classes not in (2, 5):
             raise SettingError(f"classes should be 2 or 5, got {self.classes}")
         if self.graded and self.classes != 2:

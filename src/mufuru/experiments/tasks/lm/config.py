@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mufuru.experiments.data.text import Level
-from mufuru.experiments.settings import SettingError, Training, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.lm.regularise import Regularisation
 
@@ -38,8 +38,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "vocabulary_size", "min_count")
-        if not (min(self.held_out) > 0 and sum(self.held_out) < 1):
-            raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {self.held_out}")
+        check_held_out(self.held_out)
         if self.text and self.data_dir is not None:
             raise SettingError("data_dir is the folder of the Penn Treebank, and text names other files: give one")
         if not self.text:
