@@ -17,11 +17,10 @@ from file_server import FileServer, file_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import download, glove, zips
+from mufuru.experiments.data import glove
 from mufuru.experiments.data.download import Remote
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.glove import Vectors
-from mufuru.experiments.data.progress import Progress
 from mufuru.experiments.settings import SettingError
 
 SMALL = "the 0.5 -1 2e-1\nof 1 2 3\nnaïve -0.25 0 1e3\n. 7 8 9\n"
@@ -49,14 +48,14 @@ def plain(content: str, words: Sequence[str]) -> dict[str, list[float]]:
 
 
 def test_the_words_that_are_asked_for(tmp_path: Path) -> None:
-    vectors = glove.read(write(tmp_path, SMALL), ["naïve", "nonesuch", "the", "the", "."])
+    vectors = glove.read(write(tmp_path, SMALL), ["naïve", "nonesuch", "the", "the", "."], 3)
     assert vectors.found == ("naïve", "the", ".")
     assert rows(vectors) == plain(SMALL, ["naïve", "the", "."])
     assert vectors.dimension == 3
 
 
 def test_none_of_the_words(tmp_path: Path) -> None:
-    vectors = glove.read(write(tmp_path, SMALL), ["nonesuch", "lone \udce9"])
+    vectors = glove.read(write(tmp_path, SMALL), ["nonesuch", "lone \udce9"], 3)
     assert vectors.found == ()
     assert vectors.matrix.shape == (0, 3)
 
@@ -71,14 +70,14 @@ def test_a_plain_reader_agrees(tmp_path: Path, data: st.DataObject) -> None:
     lines = data.draw(st.lists(line, min_size=1, max_size=8))
     content = "\n".join(" ".join([word, *numbers]) for word, numbers in lines)
     wanted = data.draw(st.lists(word | st.sampled_from([word for word, _ in lines]), max_size=6))
-    assert rows(glove.read(write(tmp_path, content), wanted)) == plain(content, wanted)
+    assert rows(glove.read(write(tmp_path, content), wanted, dimension)) == plain(content, wanted)
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])
 def test_any_size_of_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(zips, "BLOCK", block)
+    monkeypatch.setattr(glove, "BLOCK", block)
     words = ["the", "of", "naïve", "."]
-    assert rows(glove.read(write(tmp_path, SMALL), words)) == plain(SMALL, words)
+    assert rows(glove.read(write(tmp_path, SMALL), words, 3)) == plain(SMALL, words)
 
 
 @pytest.mark.parametrize(
@@ -88,25 +87,25 @@ def test_any_size_of_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bloc
 )
 def test_every_format_that_is_around(tmp_path: Path, content: str) -> None:
     words = ["the", "of", "naïve", ".", "4"]
-    assert rows(glove.read(write(tmp_path, content), words)) == plain(SMALL, words)
+    assert rows(glove.read(write(tmp_path, content), words, 3)) == plain(SMALL, words)
 
 
 def test_words_with_blanks(tmp_path: Path) -> None:
     """As GloVe's 840B has them; the first line may be one."""
     content = ". . . 1 2\nat name@domain.com 3 4\nat 5 6\n. 7 8\nnew york 9 10\n"
-    found = rows(glove.read(write(tmp_path, content), ["at", ". . .", ".", "at name@domain.com", "name@domain.com"]))
+    found = rows(glove.read(write(tmp_path, content), ["at", ". . .", ".", "at name@domain.com", "name@domain.com"], 2))
     assert found == {"at": [5, 6], ". . .": [1, 2], ".": [7, 8], "at name@domain.com": [3, 4]}
 
 
 def test_words_that_are_numbers(tmp_path: Path) -> None:
     """A first line of two numbers is a header only if the others agree."""
-    assert rows(glove.read(write(tmp_path, "1 2\n3 4\n5 6\n"), ["1", "5"])) == {"1": [2], "5": [6]}
-    assert rows(glove.read(write(tmp_path, "2 1\n3 4\n5 6\n"), ["2", "5"])) == {"5": [6]}
-    assert rows(glove.read(write(tmp_path, "1 2 3\n3 4 5\n"), ["1"])) == {"1": [2, 3]}
+    assert rows(glove.read(write(tmp_path, "1 2\n3 4\n5 6\n"), ["1", "5"], 1)) == {"1": [2], "5": [6]}
+    assert rows(glove.read(write(tmp_path, "2 1\n3 4\n5 6\n"), ["2", "5"], 1)) == {"5": [6]}
+    assert rows(glove.read(write(tmp_path, "1 2 3\n3 4 5\n"), ["1"], 2)) == {"1": [2, 3]}
 
 
 def test_the_first_of_two_lines_counts(tmp_path: Path) -> None:
-    assert rows(glove.read(write(tmp_path, "a 1\nb 2\na 3\n"), ["a"])) == {"a": [1]}
+    assert rows(glove.read(write(tmp_path, "a 1\nb 2\na 3\n"), ["a"], 1)) == {"a": [1]}
 
 
 @pytest.mark.parametrize(
@@ -129,34 +128,34 @@ def test_the_first_of_two_lines_counts(tmp_path: Path) -> None:
 def test_malformed_lines(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path, f"{SMALL}{line}\nto 1 2 3\n")
     with pytest.raises(DataError, match=rf"{re.escape(str(path))}, line 5: .*{message}"):
-        glove.read(path, ["wanted", "to"])
+        glove.read(path, ["wanted", "to"], 3)
 
 
 def test_numbers_of_other_words_are_not_read(tmp_path: Path) -> None:
     """Only how many there are: that is what makes it fast."""
     path = write(tmp_path, f"{SMALL}cat 1 two 3\nto 1 2 3\n")
-    assert rows(glove.read(path, ["to"])) == {"to": [1, 2, 3]}
+    assert rows(glove.read(path, ["to"], 3)) == {"to": [1, 2, 3]}
 
 
 def test_no_vectors_at_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"vectors.txt is empty: expected a word and its numbers"):
-        glove.read(write(tmp_path, ""), ["a"])
-    with pytest.raises(DataError, match=r"line 1: expected a word and its numbers, .* got 0 in 'once upon a time'"):
-        glove.read(write(tmp_path, "once upon a time\nthere was\n"), ["a"])
+        glove.read(write(tmp_path, ""), ["a"], 3)
+    with pytest.raises(DataError, match=r"line 1: expected a word and 4 numbers, .* got 0 in 'once upon a time'"):
+        glove.read(write(tmp_path, "once upon a time\nthere was\n"), ["a"], 4)
     with pytest.raises(DataError, match="there is no such file"):
-        glove.read(tmp_path / "none.txt", ["a"])
-    with pytest.raises(DataError, match="cannot be read"):
-        glove.read(tmp_path, ["a"])
+        glove.read(tmp_path / "none.txt", ["a"], 3)
+    with pytest.raises(DataError, match="is a folder: expected a file of vectors"):
+        glove.read(tmp_path, ["a"], 3)
 
 
 def test_less_than_the_header_says(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has 4 words, and its first line says 5: it is not whole"):
-        glove.read(write(tmp_path, f"5 3\n{SMALL}"), ["the"])
+        glove.read(write(tmp_path, f"5 3\n{SMALL}"), ["the"], 3)
 
 
 def test_the_line_number_counts_the_header(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 6: expected a word and 3 numbers"):
-        glove.read(write(tmp_path, f"5 3\n{SMALL}cat 1 2\n"), ["the"])
+        glove.read(write(tmp_path, f"5 3\n{SMALL}cat 1 2\n"), ["the"], 3)
 
 
 def zipped(**members: str) -> bytes:
@@ -168,19 +167,19 @@ def zipped(**members: str) -> bytes:
 
 
 def test_archives(tmp_path: Path) -> None:
-    assert rows(glove.read(write(tmp_path, zipped(one=SMALL), "one.zip"), ["of"])) == {"of": [1, 2, 3]}
+    assert rows(glove.read(write(tmp_path, zipped(one=SMALL), "one.zip"), ["of"], 3)) == {"of": [1, 2, 3]}
     two = write(tmp_path, zipped(one=SMALL, two="a 1\n"), "two.zip")
-    assert rows(glove.read(two, ["a"], member="two.txt")) == {"a": [1]}
+    assert rows(glove.read(two, ["a"], 1, member="two.txt")) == {"a": [1]}
     with pytest.raises(DataError, match=r"holds several files, expected one: there are one.txt, two.txt"):
-        glove.read(two, ["a"])
+        glove.read(two, ["a"], 1)
     with pytest.raises(DataError, match=r"has no three.txt: there are one.txt, two.txt"):
-        glove.read(two, ["a"], member="three.txt")
+        glove.read(two, ["a"], 1, member="three.txt")
     with pytest.raises(DataError, match=r"one.zip/one.txt, line 2: expected"):
-        glove.read(write(tmp_path, zipped(one="a 1\nb\n"), "one.zip"), ["a"])
+        glove.read(write(tmp_path, zipped(one="a 1\nb\n"), "one.zip"), ["a"], 1)
     with pytest.raises(DataError, match="cannot be read as a zip archive"):
-        glove.read(write(tmp_path, "no archive", "bad.zip"), ["a"])
+        glove.read(write(tmp_path, "no archive", "bad.zip"), ["a"], 1)
     with pytest.raises(DataError, match="there is no such file"):
-        glove.read(tmp_path / "none.zip", ["a"])
+        glove.read(tmp_path / "none.zip", ["a"], 1)
 
 
 def vectors_of(dimension: int) -> str:
@@ -195,7 +194,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServ
     """A small archive instead of the real one."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("MUFURU_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(download, "PAUSE", 0.0)
     with file_server() as server:
         address = server.serve("glove.6B.zip", ARCHIVE)
         small = Remote("glove.6B.zip", f"sha256:{hashlib.sha256(ARCHIVE).hexdigest()}", (address,))
@@ -205,7 +203,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FileServ
 
 @pytest.mark.parametrize("dimension", [50, 100])
 def test_downloaded_once_and_kept(server: FileServer, dimension: int) -> None:
-    for options in ({"progress": Progress()}, {"download": False}):
+    for options in ({"download": True}, {"download": False}):
         vectors = glove.load(["of", "cat"], dimension=dimension, **options)
         assert rows(vectors) == {"of": [2] * dimension}
     assert len(server.asked) == 1
@@ -248,8 +246,10 @@ def test_a_folder_without_vectors(tmp_path: Path) -> None:
 
 
 def test_another_dimension(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has vectors of dimension 50, expected 100"):
+    with pytest.raises(DataError, match=r"has vectors of 50 features, expected 100: .* an embedding_size of 50"):
         glove.load(["of"], write(tmp_path, vectors_of(50)))
+    with pytest.raises(DataError, match=r"has vectors of 100 features, expected 50: .* an embedding_size of 100"):
+        glove.load(["of"], write(tmp_path, vectors_of(100)), dimension=50)
     with pytest.raises(SettingError, match="GloVe 6B has vectors of dimension 50 or 100 or 200 or 300, got 64"):
         glove.load(["of"], tmp_path, dimension=64)
     with pytest.raises(SettingError, match=r"unknown set of vectors '84B'.* Did you mean '840B'"):

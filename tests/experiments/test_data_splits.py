@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.splits import stratified
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.data.examples import stratified
 
 FRACTION = st.floats(0.05, 0.45)
 
@@ -71,9 +70,3 @@ def test_too_few() -> None:
     # one of each stays in training, so nothing is left to hold out
     with pytest.raises(DataError, match=r"2 examples are too few to hold out 0.4"):
         stratified(torch.tensor([0, 1]), (0.4,), 0)
-
-
-@pytest.mark.parametrize("held_out", [(0.0, 0.1), (0.5, 0.5), (-0.1, 0.1), (float("nan"), 0.1)])
-def test_impossible_fractions(held_out: tuple[float, float]) -> None:
-    with pytest.raises(SettingError, match="held_out should be fractions above 0"):
-        stratified(torch.tensor([0, 1]), held_out, 0)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.numbering import Numbering
-from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 
 TOKENS = ["b", "a", "c", "a", "b", "a", "<eos>", "d", "c", "<eos>"]
 some_tokens = st.lists(st.sampled_from(["a", "b", "c", "d", "<unk>", "<eos>"]), max_size=30)

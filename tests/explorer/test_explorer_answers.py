@@ -14,9 +14,9 @@ from torch.nn.utils.rnn import pack_sequence
 
 import mufuru
 from mufuru.experiments.draws import Draws
-from mufuru.experiments.explorer import ExploredRun, explored, limits, numbers, shipped
-from mufuru.experiments.explorer.limits import Refused
+from mufuru.experiments.explorer import ExploredRun, explored, numbers, requests, shipped
 from mufuru.experiments.explorer.numbers import plain
+from mufuru.experiments.explorer.requests import Refused
 from mufuru.experiments.tasks.classify.use import SequenceReader
 from mufuru.experiments.tasks.logic.formulae import Wanted, parse, sample_unique
 from mufuru.experiments.tasks.logic.task import without_beginning
@@ -260,9 +260,9 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(fields: dict[str, Any], s
 
 def test_models_that_read_both_ways_read_less_at_once() -> None:
     run = untrained("classify", bidirectional=True)
-    assert len(run.answer(view("good " * limits.STEPS_BOTH_WAYS))["predictions"]) == limits.STEPS_BOTH_WAYS
+    assert len(run.answer(view("good " * requests.STEPS_BOTH_WAYS))["predictions"]) == requests.STEPS_BOTH_WAYS
     with pytest.raises(Refused, match="both ends"):
-        run.answer(view("good " * (limits.STEPS_BOTH_WAYS + 1)))
+        run.answer(view("good " * (requests.STEPS_BOTH_WAYS + 1)))
 
 
 def test_cells_without_operations_show_states_alone() -> None:

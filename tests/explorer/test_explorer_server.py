@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
+import threading
+import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,7 @@ from explored_runs import FORMULA, shipped_runs
 from starlette.testclient import TestClient
 
 from mufuru.experiments import explorer
-from mufuru.experiments.explorer import limits, security, server
-from mufuru.experiments.explorer.limits import Bucket
+from mufuru.experiments.explorer import server
 from mufuru.experiments.explorer.requests import View
 
 ADDRESS = "http://127.0.0.1:8765"
@@ -38,7 +41,7 @@ def assert_refused(response: Any, status: int, *words: str) -> None:
     assert len(content["error"]) < 500
     for word in words:
         assert word in content["error"]
-    assert response.headers["content-security-policy"] == security.POLICY
+    assert response.headers["content-security-policy"] == server.POLICY
 
 
 def assert_alive(client: TestClient) -> None:
@@ -55,7 +58,7 @@ def test_the_page_and_its_files(client: TestClient) -> None:
         response = client.get(f"/static/{path.name}")
         assert response.content == path.read_bytes()
         assert response.headers["content-type"].startswith(server.TYPES[path.suffix])
-        for name, value in security.HEADERS.items():
+        for name, value in server.HEADERS.items():
             assert response.headers[name] == value
     assert client.head("/").status_code == 200
 
@@ -68,7 +71,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
     page = (server.STATIC / "index.html").read_text(encoding="utf-8")
     assert "style=" not in page
     assert "onclick" not in page
-    assert "unsafe" not in security.POLICY
+    assert "unsafe" not in server.POLICY
 
 
 def test_runs_are_listed(client: TestClient) -> None:
@@ -232,28 +235,65 @@ def test_its_own_page_can(client: TestClient, headers: dict[str, str]) -> None:
     ],
 )
 def test_names_of_a_server_for_others(host: str, served: str, expected: bool) -> None:
-    assert security.allowed(security.name_of(host), served) == expected
+    assert server.allowed(host, served) == expected
 
 
-def test_too_many_requests_are_refused_and_later_ones_answered() -> None:
-    now = [0.0]
-    bucket = Bucket(rate=10.0, size=3, clock=lambda: now[0])
-    with TestClient(server.app(shipped_runs(), bucket=bucket), base_url=ADDRESS) as client:
-        assert [client.post("/api/read", json=GOOD).status_code for _ in range(3)] == [200] * 3
-        refused = client.post("/api/read", json=GOOD)
-        assert_refused(refused, 429, "a second")
-        assert refused.headers["retry-after"] == "1"
-        now[0] += 0.15
-        assert [client.post("/api/read", json=GOOD).status_code for _ in range(2)] == [200, 429]
+@contextmanager
+def serving() -> Iterator[tuple[str, int]]:
+    """The address of a server on a real socket."""
+    with server.listen("127.0.0.1", 23_550) as listening:
+        made = server.server(shipped_runs(), "127.0.0.1")
+        thread = threading.Thread(target=made.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            made.should_exit = True
+            thread.join()
 
 
-def test_the_rate_that_is_promised_is_answered() -> None:
-    """50 a second for a minute, each client's one after the other and all at once."""
-    now = [0.0]
-    bucket = Bucket(clock=lambda: now[0])
-    for _ in range(60 * 50 // 16):
-        assert all(bucket.take() for _ in range(16))
-        now[0] += 16 / 50
+def ask(address: tuple[str, int]) -> int:
+    connection = http.client.HTTPConnection(*address, timeout=5)
+    try:
+        connection.request("POST", "/api/read", json.dumps(GOOD), JSON)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+HALVES = {
+    "nothing": b"",
+    "headers": b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+    "body": b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 1000\r\n\r\n{"run',
+    "second request": b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /api",
+}
+
+
+def test_half_sent_requests_block_nobody() -> None:
+    with serving() as address, ExitStack() as stack:
+        for number in range(300):
+            connection = stack.enter_context(socket.create_connection(address, timeout=5))
+            connection.sendall(list(HALVES.values())[number % len(HALVES)])
+        assert ask(address) == 200
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_sent_requests_are_given_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often another byte comes."""
+    monkeypatch.setattr(server, "PATIENCE", 0.3)
+    with serving() as address, socket.create_connection(address, timeout=5) as connection:
+        connection.sendall(HALVES[name])
+        begun = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() < begun + 5:
+                connection.sendall(b"x" if name != "nothing" else b"")
+                connection.settimeout(0.05)
+                with suppress(TimeoutError):
+                    if not connection.recv(1 << 16):
+                        break
+        assert time.monotonic() < begun + 4
+        assert ask(address) == 200
 
 
 def test_a_bug_is_a_sentence_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,11 +303,6 @@ def test_a_bug_is_a_sentence_and_not_the_end(monkeypatch: pytest.MonkeyPatch) ->
             patch.setattr(type(run), "answer", lambda *_: {}["no"])
             assert_refused(client.post("/api/read", json=GOOD), 500, "KeyError")
         assert_alive(client)
-
-
-def test_too_many_waiting_are_sent_away(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WAITING", 0)
-    assert_refused(client.post("/api/read", json=GOOD), 503, "waiting")
 
 
 def test_the_next_free_port_is_taken() -> None:

@@ -1,7 +1,8 @@
-"""Files from the internet: resumable, from one of several addresses, and never under their name before they are right.
+"""Files from the internet, kept in the data folder.
 
-This is the standard library rather than pooch, which begins a cut download anew, has one address for a file, and does
-not keep two processes apart.
+pooch verifies checksums, tries again and puts a file under its name only when it is right. Added here are several
+addresses for a file, a part file that the next attempt continues, a lock for two processes at once, and errors of one
+sentence.
 """
 
 from __future__ import annotations
@@ -9,21 +10,23 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import time
-from collections.abc import Sequence
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mufuru
 from mufuru.disk import locked
-from mufuru.experiments.data.connection import Cut, Refused, ask, pieces
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.progress import Progress
+from mufuru.kernels.library import default_cache
 
-ATTEMPTS = 4
-"""How often an address is tried; each attempt goes on where the one before was cut."""
-PAUSE = 0.5
-"""Seconds before the second attempt, and twice as many before each one after."""
+RETRIES = 3
+"""Further attempts at an address after the first."""
+TIMEOUT = 30.0
+"""Seconds without a byte after which a connection counts as cut."""
+PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,13 @@ class Remote:
     """A file that can be downloaded."""
 
     name: str
-    """Of the file in its folder."""
+    """The file's name in its folder."""
     checksum: str
     """`sha256:` or `md5:` and the sum in hexadecimal."""
     addresses: tuple[str, ...]
     """Where it is, tried in this order."""
     size: int | None = None
-    """In bytes, where it is known: an address that sends more is not listened to for longer."""
+    """Bytes, where they are known: an address that announces another size is not asked for more."""
 
 
 class DownloadError(DataError):
@@ -48,111 +51,139 @@ class DownloadError(DataError):
         self.reasons = list(reasons)
 
 
-def fetch(remote: Remote, folder: Path, progress: Progress) -> Path:
-    """The file in the folder: downloaded if it is not there or is another one."""
+def data_folder() -> Path:
+    """Return $MUFURU_DATA, or `data` in mufuru's folder of the user's cache."""
+    chosen = os.environ.get("MUFURU_DATA")
+    return Path(os.path.expanduser(chosen)) if chosen else default_cache() / "data"
+
+
+def mismatch(data: Path | bytes, checksum: str) -> str | None:
+    """Return what is wrong with the checksum of a file or of its content; None if it is right."""
+    kind, _, expected = checksum.partition(":")
+    with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:
+        # some systems forbid md5 unless it guards nothing
+        actual = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+    return None if actual == expected else f"its {kind} is {actual}, expected {expected}"
+
+
+def is_right(path: Path, checksum: str) -> bool:
+    """Return whether a file is there and has the checksum."""
+    return path.is_file() and not mismatch(path, checksum)
+
+
+def fetch(remote: Remote, folder: Path, download: bool = True) -> Path:
+    """Return the file in the folder, downloaded if it is not there or damaged."""
     path = folder / remote.name
     try:
-        if path.exists() and not mismatch(path, remote.checksum):
+        if is_right(path, remote.checksum):
             return path
+        if not download:
+            raise DataError(f"{path} is not there or damaged, and downloading is turned off: turn it on, or put the "
+                            f"file with the {remote.checksum.replace(':', ' ')} there")  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / f".{remote.name}.lock"):
-            return _fetch(remote, path, progress)
+            _fetch(remote, path)
     except OSError as error:
         place = error.filename or folder
         raise DataError(f"cannot write {remote.name} into the data folder ({place}: {error.strerror or error}). Make "
                         "room, or set MUFURU_DATA to another folder") from error  # fmt: skip
+    return path
 
 
-def part_of(path: Path) -> Path:
-    """What a file is called until it is complete and right."""
-    return path.with_name(f"{path.name}.part")
+def _fetch(remote: Remote, path: Path) -> None:
+    import pooch
+    from requests import RequestException
 
-
-def mismatch(data: Path | bytes, checksum: str) -> str | None:
-    """What is wrong with the checksum of a file or of what it would hold; None if it is right."""
-    kind, _, expected = checksum.partition(":")
-    with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:
-        # some systems forbid md5 unless told that it guards nothing
-        found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
-    return None if found == expected else f"its {kind} is {found}, expected {expected}"
-
-
-def _fetch(remote: Remote, path: Path, progress: Progress) -> Path:
+    pooch.get_logger().setLevel("WARNING")
     reasons = []
-    if path.exists():
-        # another process may have brought it while this one waited
-        wrong = mismatch(path, remote.checksum)
-        if not wrong:
-            return path
+    if path.exists() and (wrong := mismatch(path, remote.checksum)):
         reasons.append(f"the file of this name in {path.parent} is another one, {wrong}")
-    part = part_of(path)
     for address in remote.addresses:
+        files = pooch.create(
+            path.parent, "", registry={path.name: remote.checksum}, urls={path.name: address}, retry_if_failed=RETRIES
+        )
         try:
-            _download(address, remote, part, progress)
-        except Refused as error:
-            reasons.append(f"{address}: {error}")
-            continue
-        os.replace(part, path)
-        return path
-    kept = "What came is kept, and the next attempt goes on from there. " if part.exists() else ""
+            files.fetch(path.name, downloader=_downloader(remote, part_of(path)))
+            return
+        except RequestException as error:
+            reasons.append(f"{address}: {_why(error)}")
+        except (_Refused, ValueError) as error:
+            # the first sentence of pooch's has both checksums
+            reasons.append(f"{address}: {str(error).split('. ')[0]}")
+    kept = "The part that came is kept, and the next attempt continues it. " if part_of(path).exists() else ""
     by_hand = f"put the file with the {remote.checksum.replace(':', ' ')} into {path.parent} by hand"
     raise DownloadError(remote.name, reasons, f"{kept}Try again later, or {by_hand}")
 
 
-def _download(address: str, remote: Remote, part: Path, progress: Progress) -> None:
-    """Bring the part file to its end from one address; a wrong one is removed."""
-    reason = ""
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            time.sleep(PAUSE * 2 ** (attempt - 1))
-        try:
-            resumed = _go_on(address, remote, part, progress)
-        except Cut as error:
-            reason = str(error)
-            continue
-        wrong = mismatch(part, remote.checksum)
-        if not wrong:
-            return
-        part.unlink()
-        reason = f"sends another file, {wrong}"
-        # the beginning may have come from elsewhere: without it the file may be right
-        if not resumed:
-            break
-    raise Refused(reason)
+def part_of(path: Path) -> Path:
+    """Return the name of a file until it is complete."""
+    return path.with_name(f"{path.name}.part")
 
 
-def _go_on(address: str, remote: Remote, part: Path, progress: Progress) -> bool:
-    """Download what is missing to the end; whether there was a beginning."""
-    begun = part.stat().st_size if part.exists() else 0
-    response = ask(address, begun)
-    if response is None:
-        return True
-    with response:
-        # a server that knows no ranges sends everything again
-        resumed: bool = response.status == 206
-        done = begun if resumed else 0
-        length = response.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdecimal() else remote.size
-        with open(part, "ab" if resumed else "wb") as file:
-            done = _receive(response, file, remote, done, total, progress)
-    if done < min(total or 0, remote.size or total or 0):
-        raise Cut(f"the connection was cut after {done:,} of {total:,} bytes")
-    return resumed
+class _Refused(Exception):
+    """An address does not have the file: to ask again is pointless."""
 
 
-def _receive(response: Any, file: Any, remote: Remote, done: int, total: int | None, progress: Progress) -> int:
-    """Write what comes; returned is the size of the file then. Whatever goes wrong, what came is on the disk."""
-    progress.start(remote.name, done, total)
-    try:
-        for piece in pieces(response):
+def _downloader(remote: Remote, part: Path) -> Callable[[str, str, Any], None]:
+    """Return a downloader for pooch that continues the part file of an earlier attempt."""
+    import requests
+
+    def download(address: str, output: str, _: Any) -> None:
+        begun = part.stat().st_size if part.exists() else 0
+        headers = {"User-Agent": f"mufuru/{mufuru.__version__}", "Accept-Encoding": "identity"}
+        headers |= {"Range": f"bytes={begun}-"} if begun else {}
+        with requests.get(address, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            # 416: nothing is left to send
+            if not (begun and response.status_code == 416):
+                _receive(response, remote, part, begun)
+        os.replace(part, output)
+
+    return download
+
+
+def _receive(response: Any, remote: Remote, part: Path, begun: int) -> None:
+    """Write what the server sends behind what is there."""
+    if response.status_code not in (408, 429) and response.status_code < 500 and not response.ok:
+        raise _Refused(f"HTTP {response.status_code} {response.reason}")
+    response.raise_for_status()
+    # a server that knows no ranges sends everything again
+    done = begun if response.status_code == 206 else 0
+    length = response.headers.get("Content-Length", "")
+    total = done + int(length) if length.isdecimal() else None
+    if remote.size is not None and total not in (None, remote.size) and not done:
+        raise _Refused(f"sends another file, of {total:,} bytes instead of {remote.size:,}")
+    with open(part, "ab" if done else "wb") as file:
+        for piece in _shown(response.iter_content(PIECE), remote.name, done, total or remote.size):
             file.write(piece)
-            done += len(piece)
-            progress.step(done)
-            # some Pythons would wait for the server to hang up
-            if done == total or done > (remote.size or done):
-                break
-    finally:
-        progress.stop()
-        file.flush()
-        os.fsync(file.fileno())
-    return done
+
+
+def _shown(pieces: Iterable[bytes], name: str, done: int, total: int | None) -> Iterator[bytes]:
+    """Pass the pieces on, with a bar on a terminal and a line elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    verb = "continuing" if done else "downloading"
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        size = "" if total is None else f" ({total / 1e6:.1f} MB)"
+        print(f"{verb} {name}{size}", file=sys.stderr, flush=True)
+    with Progress(TextColumn(f"{verb} {name}"), *columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=total, completed=done)
+        for piece in pieces:
+            yield piece
+            bar.advance(task, len(piece))
+
+
+def _why(error: Exception) -> str:
+    """Return the reason at the bottom of an error of requests, which wraps those of urllib3 and the system."""
+    root: BaseException = error
+    while root.__context__ is not None:
+        root = root.__context__
+    if isinstance(root, socket.gaierror):
+        return f"cannot find the server ({root.strerror}; is this machine online?)"
+    if isinstance(root, TimeoutError) or "timed out" in str(root):
+        return f"no answer within {TIMEOUT:g} seconds"
+    if "IncompleteRead" in str(root):
+        return f"the connection was cut ({root})"
+    return (root.strerror if isinstance(root, OSError) and root.strerror else str(root)) or type(root).__name__

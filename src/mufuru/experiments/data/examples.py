@@ -1,4 +1,4 @@
-"""Labelled sequences: what a classifier learns from."""
+"""Labelled sequences to train a classifier on, and how they are divided into parts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from torch import Tensor
 
 from mufuru.experiments.data.corpus import PARTS
 from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.draws import permutation
 
 Kind = Literal["text", "numeric"]
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Sequences of one kind, and the number of each one's label, or how much of each label it has."""
+    """Sequences of one kind, and the id of each one's label, or how much of each label it has."""
 
     targets: Tensor
     """(examples,): int64; or shares, (examples, labels) float32, each row with a sum of 1."""
@@ -28,20 +29,9 @@ class Examples:
     values: list[Tensor] = field(default_factory=list)
     """Or each sequence of numbers, (steps, channels) float32."""
 
-    def __post_init__(self) -> None:
-        if (self.targets.dim(), self.targets.dtype) not in ((1, torch.int64), (2, torch.float32)):
-            raise DataError("targets should be one row of int64, or rows of shares in float32, got "
-                            f"{tuple(self.targets.shape)} of {self.targets.dtype}")  # fmt: skip
-        if self.tokens and self.values:
-            raise DataError("examples should be texts or sequences of numbers, got both")
-        if len(self.sequences) != len(self.targets):
-            raise DataError(f"expected a target for each of {len(self.sequences)} sequences, got {len(self.targets)}")
-        if not all(map(len, self.sequences)):
-            raise DataError("every sequence should have at least one step, got one without any")
-
     @property
     def sequences(self) -> Sequence[list[str]] | Sequence[Tensor]:
-        """Those of the kind that there is."""
+        """The texts or the sequences of numbers."""
         return self.tokens or self.values
 
     @property
@@ -53,7 +43,7 @@ class Examples:
         return len(self.targets)
 
     def take(self, rows: Tensor) -> Examples:
-        """Some of the examples, in the order of the rows."""
+        """Return some of the examples, in the order of the rows."""
         chosen = rows.tolist()
         return Examples(
             self.targets[rows],
@@ -72,42 +62,12 @@ class Labelled:
     valid: Examples
     test: Examples
     description: str
-    """For people: what the data is, and what of it was guessed."""
+    """The data in a sentence, and what of it was guessed."""
 
     def __post_init__(self) -> None:
-        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise DataError(f"expected two labels or more, each once, got {', '.join(self.labels) or 'none'}")
         for part, word in PARTS.items():
-            examples: Examples = getattr(self, part)
-            if not len(examples):
+            if not len(getattr(self, part)):
                 raise DataError(f"the {word} part has no examples: {self.description}")
-            if not (examples.tokens if self.kind == "text" else examples.values):
-                raise DataError(f"the {word} part should be of kind {self.kind}, got the other")
-            self._check_targets(examples.targets, part)
-        self._check_channels()
-
-    def _check_targets(self, targets: Tensor, part: str) -> None:
-        if targets.is_floating_point():
-            whole = torch.ones(len(targets))
-            if (
-                part != "train"
-                or targets.size(1) != len(self.labels)
-                or targets.min() < 0
-                or not torch.allclose(targets.sum(1), whole)
-            ):
-                raise DataError(f"expected a share of each of {len(self.labels)} labels, none below 0 and 1 together, "
-                                f"and that in training only, got {tuple(targets.shape)} for {PARTS[part]}")  # fmt: skip
-            return
-        low, high = int(targets.min()), int(targets.max())
-        if low < 0 or high >= len(self.labels):
-            raise DataError(f"targets should be from 0 to {len(self.labels) - 1}, got {low} to {high}")
-
-    def _check_channels(self) -> None:
-        shapes = {tuple(values.shape[1:]) for part in PARTS for values in getattr(self, part).values}
-        if self.kind == "numeric" and (len(shapes) > 1 or len(next(iter(shapes))) != 1):
-            raise DataError(
-                f"sequences of numbers should be (steps, channels), with one number of channels, got {shapes}"
-            )
 
     @property
     def channels(self) -> int:
@@ -125,3 +85,38 @@ class Labelled:
                 # as a big-endian machine would write it too
                 digest.update(values.numpy().astype("<f4").tobytes())
         return digest.hexdigest()
+
+
+def stratified(targets: Tensor, held_out: Sequence[float], seed: int) -> list[Tensor]:
+    """Return the rows of training, then those of each held-out part, all in their first order.
+
+    Each class gives a part its fraction, rounded up or down such that the part as a whole comes as near to its fraction
+    as it can; one example of each class at least stays in training. Which ones is drawn from the seed, the same on
+    every platform.
+    """
+    rows = [torch.nonzero(targets == target).flatten() for target in range(int(targets.max()) + 1)]
+    shuffled = [part[permutation(len(part), "split", seed, target)] for target, part in enumerate(rows)]
+    # all but one of each class may be held out
+    free = [max(len(part) - 1, 0) for part in rows]
+    parts = []
+    for fraction in held_out:
+        shares = _shares([len(part) for part in rows], free, fraction)
+        parts.append([part[:share] for part, share in zip(shuffled, shares, strict=True)])
+        shuffled = [part[share:] for part, share in zip(shuffled, shares, strict=True)]
+        free = [left - share for left, share in zip(free, shares, strict=True)]
+        if not sum(shares):
+            raise DataError(f"{len(targets)} examples are too few to hold out {fraction:g} of them: give more, hold "
+                            "out more, or give a file for each part")  # fmt: skip
+    return [torch.cat(part).sort().values for part in (shuffled, *parts)]
+
+
+def _shares(sizes: Sequence[int], free: Sequence[int], fraction: float) -> list[int]:
+    """Return how many of each class: its fraction rounded down, and one more where the largest remainders are."""
+    shares = [min(int(size * fraction), left) for size, left in zip(sizes, free, strict=True)]
+    remainders = [size * fraction - share for size, share in zip(sizes, shares, strict=True)]
+    missing = max(round(sum(sizes) * fraction) - sum(shares), 0)
+    # a remainder that is an error of rounding is none
+    able = [target for target, rest in enumerate(remainders) if rest > 1e-9 and shares[target] < free[target]]
+    for target in sorted(able, key=lambda target: -remainders[target])[:missing]:
+        shares[target] += 1
+    return shares

@@ -1,12 +1,15 @@
-"""Read a UTF-8 text file line by line, or say exactly what is wrong with it."""
+"""Read UTF-8 text line by line and single files of zip archives, or say exactly what is wrong with them."""
 
 from __future__ import annotations
 
 import codecs
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
 from mufuru.experiments.data.errors import DataError
 
@@ -14,20 +17,13 @@ BOM = codecs.BOM_UTF8
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file, each with its end as a newline; the last may have none. A byte order mark is left out."""
-    try:
-        with open(path, "rb") as file:
-            yield from decoded(file, path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file. Check its name and folder") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder: expected a text file, such as one of {path}/*.txt") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}): expected a text file") from None
+    """Yield the lines of a file, each with its end as a newline; the last may have none. A byte order mark is cut."""
+    with opened(path, "a text file"), open(path, "rb") as file:
+        yield from decoded(file, path)
 
 
 def read_input(file: Path | None) -> tuple[Iterator[str], Path]:
-    """The lines of a file or, without one, of standard input, and what errors call it."""
+    """Return the lines of a file or, without one, of standard input, and the name that errors give it."""
     if file is not None:
         return read_lines(file), file
     place = Path("standard input")
@@ -35,16 +31,24 @@ def read_input(file: Path | None) -> tuple[Iterator[str], Path]:
 
 
 def decoded(lines: Iterable[bytes], path: Path) -> Iterator[str]:
-    """The lines of a file that is open already, or of one inside of an archive; errors call it by the path."""
+    """Yield the lines of a file that is open already, or of one inside of an archive; errors call it by the path."""
     offset = 0
     for number, line in enumerate(lines, 1):
         start = len(BOM) if number == 1 and line.startswith(BOM) else 0
         if (place := line.find(b"\0")) >= 0 and not _utf16(line, number):
-            raise _binary(path, number, offset + place)
+            raise DataError(
+                f"{path}, line {number}: expected text, got a NUL byte at offset {offset + place}. The file is binary, "
+                "or text in another encoding such as UTF-16: convert it to UTF-8, or give another file"
+            )
         try:
             text = line[start:].decode()
         except UnicodeDecodeError as error:
-            raise _not_utf8(path, number, offset + start + error.start, line, start + error.start) from None
+            encoding, seems = ("UTF-16", "begins like") if _utf16(line, number) else ("ISO-8859-1", "may be")
+            raise DataError(
+                f"{path}, line {number}: expected UTF-8, got the byte 0x{line[start + error.start]:02x} at offset "
+                f"{offset + start + error.start}. The file {seems} {encoding}: if it is, convert it with "
+                f"`iconv -f {encoding} -t UTF-8`"
+            ) from None
         offset += len(line)
         if "\r" in text:
             # str.splitlines would also cut at form feeds and the like, which end no line of a file
@@ -57,17 +61,34 @@ def _utf16(line: bytes, number: int) -> bool:
     return number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
-def _not_utf8(path: Path, number: int, offset: int, line: bytes, place: int) -> DataError:
-    """Name the place, and the encoding that the file seems to have."""
-    encoding, seems = ("UTF-16", "begins like") if _utf16(line, number) else ("ISO-8859-1", "may be")
-    return DataError(
-        f"{path}, line {number}: expected UTF-8, got the byte 0x{line[place]:02x} at offset {offset}. The file {seems} "
-        f"{encoding}: if it is, convert it with `iconv -f {encoding} -t UTF-8`"
-    )
+def zip_names(archive: Path) -> list[str]:
+    """Return the paths of the files in an archive."""
+    with opened(archive, "a zip archive"), ZipFile(archive) as content:
+        return [member.filename for member in content.infolist() if not member.is_dir()]
 
 
-def _binary(path: Path, number: int, offset: int) -> DataError:
-    return DataError(
-        f"{path}, line {number}: expected text, got a NUL byte at offset {offset}. The file is binary, or text in "
-        "another encoding such as UTF-16: convert it to UTF-8, or give another file"
-    )
+def zip_contents(archive: Path, wanted: Sequence[str], limit: int) -> list[bytes]:
+    """Return files by their paths in the archive, each of at most `limit` bytes; no path of it is written to."""
+    with opened(archive, "a zip archive"), ZipFile(archive) as content:
+        if missing := [name for name in wanted if name not in content.NameToInfo]:
+            raise DataError(f"{archive} has no {' and no '.join(missing)}: it is not the archive that was expected")
+        for name in wanted:
+            # zipfile refuses a file that is longer than this says
+            if (size := content.getinfo(name).file_size) > limit:
+                raise DataError(f"{name} in {archive} is a file of {size:,} bytes, expected {limit:,} at most")
+        return [content.read(name) for name in wanted]
+
+
+@contextmanager
+def opened(path: Path, expected: str) -> Iterator[None]:
+    """Turn errors while a file is read into sentences; `expected` is what the file should be."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file. Check its name and folder") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder: expected {expected}, such as one of {path}/*.txt") from None
+    # zipfile knows a password as a RuntimeError, an unknown way of packing as a NotImplementedError, which is one too
+    except (BadZipFile, EOFError, zlib.error, RuntimeError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DataError(f"{path} cannot be read as {expected} ({reason}): check it, or get it again") from None

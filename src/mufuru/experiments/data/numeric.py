@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.columns import LABEL, TEXT, is_number
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import read_lines
+from mufuru.experiments.data.tables import LABEL, TEXT, is_number
 
 MISSING = ("", "?", "nan")
 LARGEST = float(np.finfo(np.float32).max)

@@ -6,19 +6,17 @@ project. It is read from a folder of yours, or downloaded and kept in the data f
 
 from __future__ import annotations
 
+import posixpath
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from mufuru.disk import locked, write_atomically
 from mufuru.experiments.data import text
-from mufuru.experiments.data.archives import read_members
-from mufuru.experiments.data.cache import data_folder
 from mufuru.experiments.data.corpus import Corpus
-from mufuru.experiments.data.download import DownloadError, Remote, fetch, mismatch, part_of
+from mufuru.experiments.data.download import DownloadError, Remote, data_folder, fetch, is_right, mismatch, part_of
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.numbering import Numbering
-from mufuru.experiments.data.progress import Progress, progress_for
-from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,9 @@ class Release:
     files: tuple[Remote, Remote, Remote]
     """Training, validation and test."""
     tokens: tuple[int, int, int]
-    """Of each file, with one `<eos>` per line."""
+    """Tokens of each file, with one `<eos>` per line."""
     words: int
-    """In the vocabulary."""
+    """Words in the vocabulary."""
     archive: Remote
     """The second source: all files in one."""
     inside: str
@@ -54,31 +52,26 @@ PTB = Release(
 )
 
 
-def load(
-    folder: Path | None = None, *, download: bool = True, progress: Progress | None = None, release: Release = PTB
-) -> Corpus:
-    """The Penn Treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
+def load(folder: Path | None = None, *, download: bool = True, release: Release = PTB) -> Corpus:
+    """Read the Penn Treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
 
-    Every file is checked by its sha256, and the numbers of tokens and words are counted.
+    Every file is verified by its sha256, and the numbers of tokens and words are counted.
     """
-    if folder is not None:
-        paths = _given(Path(folder), release)
-    else:
-        paths = _kept(data_folder() / "ptb", release, download, progress or progress_for())
+    paths = _kept(data_folder() / "ptb", release, download) if folder is None else _given(Path(folder), release)
     numbering = Numbering()
     numbers = [numbering.read(text.tokens(path, "word")) for path in paths]
     vocabulary = Vocabulary.from_counts(numbering.counts(numbers[0]))
     train, valid, test = (numbering.encode(part, vocabulary) for part in numbers)
-    found = len(train), len(valid), len(test), len(vocabulary)
+    counts = len(train), len(valid), len(test), len(vocabulary)
     expected = *release.tokens, release.words
-    if found != expected:
-        raise DataError(f"the Penn Treebank was read as {found} tokens of training, validation and test and words of "
+    if counts != expected:
+        raise DataError(f"the Penn Treebank was read as {counts} tokens of training, validation and test and words of "
                         f"the vocabulary, expected {expected}: please report this")  # fmt: skip
     return Corpus(train, valid, test, vocabulary, "Penn Treebank")
 
 
 def _given(folder: Path, release: Release) -> list[Path]:
-    """The files in a user's folder, or in its folder `ptb`."""
+    """Return the files in a user's folder, or in its folder `ptb`."""
     names = [file.name for file in release.files]
     wanted = f"expected {', '.join(names)} there. Leave the folder out to have them downloaded"
     if not folder.is_dir():
@@ -96,45 +89,31 @@ def _given(folder: Path, release: Release) -> list[Path]:
     return [place / name for name in names]
 
 
-def _kept(folder: Path, release: Release, download: bool, progress: Progress) -> list[Path]:
-    """The files in the data folder, downloaded where they are not there."""
-    paths = [folder / file.name for file in release.files]
-    if not download:
-        for path, file in zip(paths, release.files, strict=True):
-            if not path.is_file() or mismatch(path, file.checksum):
-                raise DataError(f"{path} is not there or damaged, and downloading is turned off: turn it on, or put "
-                                f"the file with the {file.checksum.replace(':', ' ')} there")  # fmt: skip
-        return paths
+def _kept(folder: Path, release: Release, download: bool) -> list[Path]:
+    """Return the files in the data folder, downloaded one by one or, if that fails, in the archive."""
     try:
-        return [fetch(file, folder, progress) for file in release.files]
-    except DownloadError as first:
-        _from_archive(folder, release, progress, first)
-    return paths
-
-
-def _from_archive(folder: Path, release: Release, progress: Progress, first: DownloadError) -> None:
-    """All files out of the second source; each is checked before it stands in the folder."""
+        return [fetch(file, folder, download) for file in release.files]
+    except DownloadError as error:
+        first = error
     with locked(folder / ".archive.lock"):
-        if all((folder / file.name).is_file() and not mismatch(folder / file.name, file.checksum)
-               for file in release.files):  # fmt: skip
-            # another process brought them while this one waited
-            return
-        archive = _archive(folder, release, progress, first)
-        contents = read_members(archive, {f"{release.inside}/{file.name}": file.size or 0 for file in release.files})
-        for file in release.files:
-            data = contents[f"{release.inside}/{file.name}"]
-            if wrong := mismatch(data, file.checksum):
-                raise DataError(f"{file.name} in {archive} is not that file of the Penn Treebank: {wrong}")
-            write_atomically(folder / file.name, data)
-            part_of(folder / file.name).unlink(missing_ok=True)
-        archive.unlink()
+        # another process may have unpacked them while this one waited
+        if not all(is_right(folder / file.name, file.checksum) for file in release.files):
+            _unpack(folder, release, first)
+    return [fetch(file, folder, download=False) for file in release.files]
 
 
-def _archive(folder: Path, release: Release, progress: Progress, first: DownloadError) -> Path:
-    """The archive, or an error that tells of both sources."""
+def _unpack(folder: Path, release: Release, first: DownloadError) -> None:
+    """Take the files out of the second source, whose checksum answers for what is in it."""
     try:
-        return fetch(release.archive, folder, progress)
+        archive = fetch(release.archive, folder)
     except DownloadError as second:
         sums = ", ".join(f"{file.name} ({file.checksum.replace(':', ' ')})" for file in release.files)
         advice = f"Try again later, or put {sums} into {folder} by hand"
         raise DownloadError("the Penn Treebank", [*first.reasons, *second.reasons], advice) from None
+    with tarfile.open(archive) as tar:
+        members = {posixpath.normpath(member.name): member for member in tar}
+        for file in release.files:
+            content = tar.extractfile(members[f"{release.inside}/{file.name}"])
+            write_atomically(folder / file.name, content.read() if content else b"")
+            part_of(folder / file.name).unlink(missing_ok=True)
+    archive.unlink()

@@ -1,7 +1,7 @@
 """The Stanford Sentiment Treebank: sentences of film reviews as trees whose every phrase has a label.
 
 It states no licence and is customarily used for research; it is not part of this project. It is read from a folder of
-yours, or downloaded and kept in the data folder. A treebank of one's own in the same format is read too.
+yours, or downloaded and kept in the data folder. Your own treebank in the same format is read too.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ from typing import Literal
 
 import torch
 
-from mufuru.experiments.data import trees, zips
-from mufuru.experiments.data.cache import data_folder
-from mufuru.experiments.data.download import Remote, mismatch
+from mufuru.experiments.data import trees
+from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples, Labelled
-from mufuru.experiments.data.kept import kept
-from mufuru.experiments.data.lines import decoded
-from mufuru.experiments.data.progress import Progress
+from mufuru.experiments.data.lines import decoded, zip_contents
 from mufuru.experiments.data.trees import Tree
-from mufuru.experiments.settings import SettingError
 
 FILES = ("train.txt", "dev.txt", "test.txt")
 INSIDE = "trees"
@@ -33,11 +29,11 @@ LABELS = {
     2: ("negative", "positive"),
     5: ("very negative", "negative", "neutral", "positive", "very positive"),
 }
-"""The labels by the number of classes. Of two, neutral phrases are left out, and "very" makes no difference."""
+"""The labels by the number of classes. With two, neutral phrases are left out, and "very" makes no difference."""
 GRADES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """How positive each of the five labels is: the middle of the fifth of people's scores that it stands for."""
 LARGEST = 1 << 30
-"""Bytes of a file in an archive of one's own; more would not be a treebank but an accident."""
+"""Most bytes of a file in a user's archive; more would not be a treebank but an accident."""
 
 
 @dataclass(frozen=True)
@@ -48,29 +44,29 @@ class Treebank:
     valid: list[Tree]
     test: list[Tree]
     name: str
-    """What people call it."""
+    """Its name for people."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What the literature knows a treebank by; threes are of training, validation and test."""
+    """Counts by which the literature knows a treebank; threes are of training, validation and test."""
 
     sentences: tuple[int, int, int]
     polar: tuple[int, int, int]
     """Sentences that are not neutral."""
     phrases: int
-    """Of training, not neutral, each as often as it occurs."""
+    """Phrases of training that are not neutral, each as often as it occurs."""
     distinct: int
-    """Of training, not neutral, each once."""
+    """The same, each once."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """Where the treebank is, and what it has to be."""
+    """Where the treebank is, its checksums and its counts."""
 
     archive: Remote
     checksums: tuple[str, str, str]
-    """Of `FILES`."""
+    """Checksums of `FILES`."""
     counts: Counts
 
 
@@ -90,10 +86,8 @@ SST = Release(
 )
 
 
-def load(
-    folder: Path | None = None, *, download: bool = True, progress: Progress | None = None, release: Release = SST
-) -> Treebank:
-    """The treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
+def load(folder: Path | None = None, *, download: bool = True, release: Release = SST) -> Treebank:
+    """Read the treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
 
     The folder has the archive or the files `FILES`, in itself, in its folder `sst` or in `trees`. Every file is checked
     by its sha256, and sentences and phrases are counted.
@@ -101,7 +95,7 @@ def load(
     if folder is not None:
         files = _given(Path(folder), release.archive.name, "Leave the folder out to have them downloaded")
     else:
-        files = _from_zip(kept(release.archive, data_folder() / "sst", download, progress))
+        files = _from_zip(fetch(release.archive, data_folder() / "sst", download))
     for (path, data), checksum in zip(files, release.checksums, strict=True):
         if wrong := mismatch(data, checksum):
             raise DataError(f"{path} is not that file of the Stanford Sentiment Treebank: {wrong}. Leave the folder "
@@ -114,12 +108,12 @@ def load(
 
 
 def load_own(folder: Path) -> Treebank:
-    """A treebank of one's own: `FILES`, or a zip archive with them in its folder `trees`; nothing else is checked."""
+    """Read a user's own treebank: `FILES`, or a zip archive with them in its folder `trees`, without other checks."""
     return _parsed(_given(Path(folder), None, "Name your files so"), Path(folder).name)
 
 
 def count(treebank: Treebank) -> Counts:
-    """Sentences and phrases, to compare with what is known."""
+    """Count sentences and phrases, to compare with the literature."""
     parts = treebank.train, treebank.valid, treebank.test
     phrases = [phrase for tree in treebank.train for phrase, label in _phrases(tree) if label != NEUTRAL]
     train, valid, test = (len(part) for part in parts)
@@ -136,26 +130,21 @@ def examples(
     graded: bool = False,
     lower: bool = True,
 ) -> Labelled:
-    """Labelled texts: for training all phrases of all trees, or whole sentences only, otherwise sentences.
+    """Return labelled texts: for training all phrases of all trees, or whole sentences only, otherwise sentences.
 
     A phrase is as often there as it occurs, in the order of the treebank, every one after those that it is made of;
     with `distinct` once for each class it is labelled with, where two that differ in upper and lower case are two.
     `graded` is for two classes: a phrase of training is positive by its share in `GRADES`, neutral ones among them.
     `lower` makes words lower-case: GloVe's 6B vectors know no others, those of 840B do.
     """
-    if classes not in LABELS:
-        raise SettingError(f"classes should be 2 or 5, got {classes}")
-    if graded and classes != 2:
-        raise SettingError(f"graded is for 2 classes, got {classes}: the 5 labels are grades themselves")
-    found = [_phrases(tree) if phrases else [(tuple(tree.words()), tree.label)] for tree in treebank.train]
-    pairs = _classed([pair for part in found for pair in part], 5 if graded else classes)
+    pairs = [pair for tree in treebank.train for pair in (_phrases(tree) if phrases else [_sentence(tree)])]
+    pairs = _classed(pairs, 5 if graded else classes)
     train = _examples(list(dict.fromkeys(pairs)) if distinct else pairs, lower)
     if graded:
         positive = torch.tensor(GRADES)[train.targets]
         train = Examples(torch.stack((1 - positive, positive), 1), train.tokens)
     valid, test = (
-        _examples(_classed([(tuple(tree.words()), tree.label) for tree in part], classes), lower)
-        for part in (treebank.valid, treebank.test)
+        _examples(_classed(list(map(_sentence, part)), classes), lower) for part in (treebank.valid, treebank.test)
     )
     what = f"{'distinct ' if distinct else ''}{'graded ' if graded else ''}{'phrases' if phrases else 'sentences'}"
     description = (
@@ -166,12 +155,16 @@ def examples(
 
 
 Pair = tuple[tuple[str, ...], int]
-"""The words of a phrase and its label, or the number of its class."""
+"""The words of a phrase and its label, or the id of its class."""
 
 
 def _phrases(tree: Tree) -> list[Pair]:
     words = tuple(tree.words())
     return [(words[start:end], node.label) for node, start, end in tree.spans()]
+
+
+def _sentence(tree: Tree) -> Pair:
+    return tuple(tree.words()), tree.label
 
 
 def _classed(pairs: Sequence[Pair], classes: int) -> list[Pair]:
@@ -191,7 +184,7 @@ def _parsed(files: Sequence[tuple[Path, bytes]], name: str) -> Treebank:
 
 
 def _given(folder: Path, archive: str | None, advice: str) -> list[tuple[Path, bytes]]:
-    """The files in a user's folder; of an archive, the one of this name or, without a name, the only one there is."""
+    """Return the files in a user's folder, or in its archive of this name or, without a name, its only one."""
     if folder.is_file():
         return _from_zip(folder)
     wanted = f"expected {', '.join(FILES)} or {archive or 'a zip archive with them'} there. {advice}"
@@ -211,5 +204,4 @@ def _given(folder: Path, archive: str | None, advice: str) -> list[tuple[Path, b
 
 def _from_zip(archive: Path) -> list[tuple[Path, bytes]]:
     inside = [f"{INSIDE}/{name}" for name in FILES]
-    contents = zips.read_members(archive, inside, LARGEST)
-    return [(archive / name, contents[name]) for name in inside]
+    return [(archive / name, data) for name, data in zip(inside, zip_contents(archive, inside, LARGEST), strict=True)]

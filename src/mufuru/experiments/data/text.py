@@ -6,7 +6,6 @@ Files are UTF-8. By words, a line is its words, separated by any white space, an
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from mufuru.experiments.data.corpus import PARTS, Corpus
+from mufuru.experiments.data.corpus import PARTS, Corpus, check_apart
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import read_lines
-from mufuru.experiments.data.numbering import Numbering, Numbers
-from mufuru.experiments.data.vocabulary import END, Vocabulary
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.data.vocabulary import END, Numbering, Numbers, Vocabulary
 
 Level = Literal["word", "char"]
 LEVELS: dict[str, tuple[str, ...]] = {"word": (END,), "char": ()}
@@ -36,15 +33,14 @@ def load(
     test_files: Sequence[Path] = (),
     held_out: tuple[float, float] = (0.1, 0.1),
 ) -> Corpus:
-    """Files, one after the other, as one text, with the vocabulary of its training part.
+    """Read files, one after the other, as one text, with the vocabulary of its training part.
 
     Validation and test have files of their own or are held out: the fractions of `held_out` are cut off the text's
     end, validation before test. A word of theirs that the vocabulary lacks is `<unk>`. `vocabulary_size` keeps the most
-    frequent words, `<unk>` and `<eos>` included, `min_count` those that occur so often; both may be given. Without
+    frequent words, `<unk>` and `<eos>` included, `min_count` those that occur that often; both may be given. Without
     either no word of training is `<unk>`, so a model cannot learn where to expect it.
     """
-    _check_settings(files, level, vocabulary_size, min_count, held_out)
-    _check_apart(files, valid_files, test_files)
+    check_apart(dict(zip(PARTS, (files, valid_files, test_files), strict=True)))
     numbering = Numbering()
     text, valid, test = (_read(numbering, part, level) for part in (files, valid_files, test_files))
     for part, paths in ((text, files), (valid, valid_files), (test, test_files)):
@@ -59,12 +55,12 @@ def load(
 
 
 def tokens(path: Path, level: Level) -> Iterator[str]:
-    """The words or characters of a file; one without any is refused."""
+    """Yield the words or characters of a file; one without any is refused."""
     return tokens_of(read_lines(path), level, path)
 
 
 def tokens_of(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
-    """The same for a text that is being read already; errors call it by the path."""
+    """Yield those of a text that is open already; errors call it by the path."""
     # by words, lines of white space alone are an empty text: there would be nothing but <eos>
     empty: list[str] = []
     for line in lines:
@@ -76,7 +72,7 @@ def tokens_of(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
 
 
 def cut(lines: Iterable[str], level: Level) -> Iterator[str]:
-    """The words or characters of lines."""
+    """Yield the words or characters of lines."""
     if level == "char":
         return chain.from_iterable(lines)
     return chain.from_iterable([*line.split(), END] for line in lines)
@@ -87,7 +83,7 @@ def _read(numbering: Numbering, files: Sequence[Path], level: Level) -> Numbers:
 
 
 def _split(text: Numbers, fractions: tuple[float, float]) -> tuple[Numbers, Numbers, Numbers]:
-    """Training, validation and test, in the order of the text."""
+    """Return training, validation and test, in the order of the text."""
     valid, test = (int(len(text) * fraction) for fraction in fractions)
     for part, count, fraction in (("valid", valid, fractions[0]), ("test", test, fractions[1])):
         if fraction and count < 2:
@@ -99,30 +95,7 @@ def _split(text: Numbers, fractions: tuple[float, float]) -> tuple[Numbers, Numb
     return train, valid_part, test_part
 
 
-def _check_settings(
-    files: Sequence[Path], level: str, size: int | None, min_count: int, held_out: tuple[float, float]
-) -> None:
-    if not files:
-        raise SettingError("expected at least one text file, got none")
-    if level not in LEVELS:
-        raise SettingError(f"level should be one of {', '.join(LEVELS)}, got {level!r}")
-    if min_count < 1 or (size is not None and size < 1):
-        raise SettingError(f"vocabulary_size and min_count should be at least 1, got {size} and {min_count}")
-    if not (all(fraction > 0 for fraction in held_out) and sum(held_out) < 1):
-        raise SettingError(f"held_out should be two fractions above 0 and below 1 together, got {held_out}")
-
-
-def _check_apart(files: Sequence[Path], valid_files: Sequence[Path], test_files: Sequence[Path]) -> None:
-    """Refuse a file that is in two parts: what a model was trained on cannot measure it."""
-    seen: dict[str, str] = {}
-    for part, paths in zip(PARTS.values(), (files, valid_files, test_files), strict=True):
-        for path in paths:
-            before = seen.setdefault(os.path.realpath(path), part)
-            if before != part:
-                raise DataError(f"{path} is given for {before} and for {part}: a file can be in one part only")
-
-
 def _names(files: Sequence[Path]) -> str:
-    """The files' names without their folders, which are nobody else's business."""
+    """Return the files' names without their folders, which are nobody else's business."""
     names = [Path(path).name for path in files]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""What a request may say: a JSON object with a run, a text and a view of it, every field checked."""
+"""A request to read a text: a JSON object with a run, a text and a view of it, every field and size checked."""
 
 from __future__ import annotations
 
@@ -6,13 +6,29 @@ import json
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from mufuru.experiments.explorer.limits import Refused
 from mufuru.ops import did_you_mean
+
+BODY = 64 * 1024
+"""Most bytes of a request."""
+CHARACTERS = 8_000
+"""Most characters of a text."""
+STEPS = 300
+"""Most tokens of a text."""
+STEPS_BOTH_WAYS = 100
+"""Most tokens for a bidirectional model: each prediction needs a pass of its own."""
+
+
+class Refused(Exception):
+    """A request that is not answered: the HTTP status and a sentence for the user."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
 
 
 @dataclass(frozen=True)
 class View:
-    """Which text is read, and what of it is looked at."""
+    """A text to read, and the part of the model to show."""
 
     run: str
     text: str
@@ -36,7 +52,7 @@ class View:
 
 
 def parse(body: bytes) -> View:
-    """The view that a request's body asks for."""
+    """Return the view that a request's body asks for."""
     try:
         data = json.loads(body.decode())
     except UnicodeDecodeError:
@@ -56,6 +72,20 @@ def parse(body: bytes) -> View:
     if not isinstance(forbid, list) or len(forbid) > 100:
         raise Refused(400, f"forbid should be a list of operations, got {_short(forbid)}")
     return View(**{**data, "forbid": tuple(forbid)})
+
+
+def check_length(text: str) -> None:
+    """Refuse a text that is too long, before it is cut into tokens."""
+    if len(text) > CHARACTERS:
+        raise Refused(413, f"the text has {len(text):,} characters, at most {CHARACTERS:,} are read: shorten it")
+
+
+def check_steps(steps: int, both_ways: bool) -> None:
+    """Refuse a text of too many tokens."""
+    most = STEPS_BOTH_WAYS if both_ways else STEPS
+    if steps > most:
+        why = " by a model that reads from both ends" if both_ways else ""
+        raise Refused(413, f"the text has {steps} tokens, at most {most} are read{why}: shorten it")
 
 
 def _check_text(name: str, value: Any) -> None:

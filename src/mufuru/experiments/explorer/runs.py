@@ -13,9 +13,8 @@ from torch import nn
 import mufuru
 from mufuru import MuFuRU
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.explorer import limits, numbers
-from mufuru.experiments.explorer.limits import Refused
-from mufuru.experiments.explorer.requests import View
+from mufuru.experiments.explorer import numbers
+from mufuru.experiments.explorer.requests import Refused, View
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.task import Reader, Steps
 from mufuru.ops import did_you_mean
@@ -58,12 +57,12 @@ class ExploredRun:
     def answer(self, view: View) -> dict[str, Any]:
         """Every number that the page draws of this view."""
         self._check(view)
-        limits.check_length(view.text)
+        requests.check_length(view.text)
         try:
             steps = self.reader.steps(view.text)
         except (DataError, SettingError) as error:
             raise Refused(422, str(error)) from None
-        limits.check_steps(len(steps.tokens), self.reader.both_ways)
+        requests.check_steps(len(steps.tokens), self.reader.both_ways)
         with self._intervention(view):
             shown, outputs = self._look(steps, view)
             predictions = self.reader.predict(steps, outputs)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mufuru.experiments.data import glove
 from mufuru.experiments.data.errors import DataError
-from mufuru.experiments.data.vectors import Vectors
+from mufuru.experiments.data.glove import Vectors
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.settings import SettingError, check_fraction, check_positive
 
@@ -81,11 +81,7 @@ def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Coll
     path = Path(vectors)
     if path.is_dir():
         return glove.load(words, path, dimension=features)
-    read = glove.read(path, words)
-    if read.dimension != features:
-        raise DataError(f"{path} has vectors of {read.dimension} features, expected {features}: give another file, or "
-                        f"an embedding_size of {read.dimension}")  # fmt: skip
-    return read
+    return glove.read(path, words, features)
 
 
 def class_logits(logits: Tensor) -> Tensor:
