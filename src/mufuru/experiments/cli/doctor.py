@@ -16,7 +16,7 @@ from rich.console import Console
 
 import mufuru
 from mufuru.experiments.cli.usage import parse
-from mufuru.experiments.engine.environment import processor
+from mufuru.experiments.engine.store import processor
 from mufuru.experiments.engine.sweep import usable_cores
 from mufuru.kernels import library
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from mufuru.experiments.cli.show import show_metrics
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
-from mufuru.experiments.engine import environment, evaluate, load_run
+from mufuru.experiments.engine import evaluate, load_run, store
 from mufuru.experiments.files import write_atomically
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError
@@ -149,5 +149,5 @@ def rows_of(found: Found, split: str) -> dict[str, dict[str, float]]:
 
 
 def keep(found: Found, folder: Path) -> None:
-    document = asdict(found) | {"environment": environment.environment()}
+    document = asdict(found) | {"environment": store.environment()}
     write_atomically(RunFolder(folder).dynamic, (json.dumps(document, indent=2) + "\n").encode())
