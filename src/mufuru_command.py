@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 
 COMMANDS = {
-    "train": "train a model, or go on with a run that was stopped",
+    "train": "train a model, or resume a run that was stopped",
     "evaluate": "metrics of a trained model",
     "predict": "labels of sequences, from a trained classifier",
     "generate": "text from a trained language model",
@@ -35,7 +35,7 @@ COMMANDS = {
     "reproduce": "an experiment of the paper: all runs, tables and figures",
     "doctor": "what is installed, which kernel is live and why",
 }
-"""Each is a module of `mufuru.experiments.cli` whose `run(arguments)` returns the exit code."""
+"""Each is a module of `mufuru.experiments.cli` whose `main(arguments)` returns the exit code."""
 
 HELP = f"""\
 usage: mufuru COMMAND [OPTIONS]
@@ -106,7 +106,7 @@ def find(arguments: Sequence[str]) -> Callable[[], int]:
         return partial(write, f"mufuru {version()}\n")
     if command not in COMMANDS:
         return partial(say, unknown(command), 2)
-    from mufuru.experiments.cli.dispatch import load
+    from mufuru.experiments.cli import load
 
     return load(command, rest)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from mufuru.experiments.cli.show import show_accuracy, show_models
-from mufuru.experiments.cli.usage import UsageError, nearest, parse
+from mufuru.experiments.cli.usage import UsageError, parse, pick
 from mufuru.experiments.engine.sweep import Outcome
 from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction, reproduce
 
@@ -77,9 +77,7 @@ def run(arguments: list[str]) -> int:
         print(overview(), end="")
         return 0
     name, *rest = arguments
-    if name not in EXPERIMENTS:
-        known = list(EXPERIMENTS)
-        raise UsageError(f"unknown experiment {name}: expected one of {', '.join(known)}.{nearest(name, known)}")
+    pick("experiment", name, EXPERIMENTS)
     options, grid = parse_experiment(name, rest)
     made = reproduce(
         name,
