@@ -30,7 +30,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from mufuru.experiments.data.corpus import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.engine import memory
+from mufuru.experiments.engine.fit import keep_freed
 from mufuru.experiments.tasks.cells import detach
 from mufuru.experiments.tasks.lm import PRESETS, LMConfig, LMTask
 from mufuru.experiments.tasks.lm.softmax import loss_sum
@@ -106,7 +106,7 @@ def measure(config: LMConfig, words: int, threads: int, seconds: float, least: i
     """Rounds in which every model makes one update, in random order, until the time is spent."""
     torch.set_num_threads(threads)
     # as in a run
-    memory.keep_freed()
+    keep_freed()
     text = corpus(words, config)
     peers: dict[str, Updates | PlainUpdates] = {name: Updates(chosen, text) for name, chosen in models(config).items()}
     peers[PLAIN] = PlainUpdates(config, text)

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 
 COMMANDS = {
-    "train": "train a model, or go on with a run that was stopped",
+    "train": "train a model, or resume a run that was stopped",
     "evaluate": "metrics of a trained model",
     "predict": "labels of sequences, from a trained classifier",
     "generate": "text from a trained language model",
@@ -35,7 +35,7 @@ COMMANDS = {
     "reproduce": "an experiment of the paper: all runs, tables and figures",
     "doctor": "what is installed, which kernel is live and why",
 }
-"""Each is a module of `mufuru.experiments.cli` whose `run(arguments)` returns the exit code."""
+"""Each is a module of `mufuru.experiments.cli` whose `main(arguments)` returns the exit code."""
 
 HELP = f"""\
 usage: mufuru COMMAND [OPTIONS]
@@ -98,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def find(arguments: Sequence[str]) -> Callable[[], int]:
-    """What to do. Torch is imported only if there is a command to run."""
+    """Return the function to call. Torch is imported only if there is a command to run."""
     command, *rest = arguments or ("--help",)
     if command in ("-h", "--help", "help"):
         return partial(write, HELP)
@@ -106,13 +106,13 @@ def find(arguments: Sequence[str]) -> Callable[[], int]:
         return partial(write, f"mufuru {version()}\n")
     if command not in COMMANDS:
         return partial(say, unknown(command), 2)
-    from mufuru.experiments.cli.dispatch import load
+    from mufuru.experiments.cli import load
 
     return load(command, rest)
 
 
 def version() -> str:
-    """The package's version, read from its source and not imported."""
+    """Return the package's version, read from its source without importing it."""
     import re
 
     with open(os.path.join(os.path.dirname(__file__), "mufuru", "__init__.py"), encoding="utf-8") as source:
@@ -139,7 +139,7 @@ def say(message: object, code: int) -> int:
 
 
 def explain_missing(error: ModuleNotFoundError) -> int:
-    """Say how to install what the experiments need; any other missing module is a bug and shows as one."""
+    """Say how to install a package that the experiments need; any other missing module is a bug and shows as one."""
     name = (error.name or "").split(".")[0]
     if name not in NEEDED:
         raise error
@@ -147,7 +147,7 @@ def explain_missing(error: ModuleNotFoundError) -> int:
 
 
 def explain_unwritten(error: Unwritten) -> int:
-    """Say why there is no answer. A reader that went away has enough: nothing is said, as after SIGPIPE."""
+    """Say why there is no output; nothing if the reader went away, as after SIGPIPE."""
     # what waits to be written goes nowhere, so that Python does not complain about it at its end
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:
@@ -199,7 +199,7 @@ class Unwritten(OSError):
 
 
 class Output:
-    """A stream whose refusals can be told from those of files."""
+    """A stream whose errors can be distinguished from those of files."""
 
     def __init__(self, stream: io.TextIOBase) -> None:
         self.stream = stream
@@ -225,14 +225,14 @@ class Output:
 
 
 class Messages(Output):
-    """A stream that says what it can: a full disk, a reader or a terminal that is gone must not end a training."""
+    """A stream that ignores its errors: a full disk, a reader or a terminal that is gone must not end a training."""
 
     def refuse(self, error: OSError) -> None:
         pass
 
 
 def _prepare_streams() -> None:
-    """A stream that was closed swallows what is said, and one that cannot write a letter writes a question mark."""
+    """Let a closed stream swallow its text, and one that cannot encode a character write a question mark."""
     for name, kind in (("stdout", Output), ("stderr", Messages)):
         stream = getattr(sys, name)
         if stream is None:

@@ -44,13 +44,13 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None, private:
 
 
 def beside(folder: Path, ending: str) -> Path:
-    """A path next to a folder, named after it; "." has its name elsewhere."""
+    """Return a path next to a folder, named after it; the name of "." is looked up."""
     named = folder if folder.name not in ("", "..") else folder.resolve()
     return named.with_name(named.name + ending)
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what a killed process left of a file it was writing; call it only when no other is writing it."""
+    """Remove the temporary files of a killed process; call it only when no other is writing the file."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         leftover.unlink(missing_ok=True)
 
@@ -81,7 +81,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _umask() -> int:
-    """The process's mask: a temporary file is private, the file it becomes should be like any other."""
+    """Return the process's mask: a temporary file is private, the file it becomes should be like any other."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -91,6 +91,7 @@ def test_other_settings_are_not_mixed_in(copy: Path, capsys: pytest.CaptureFixtu
     assert_refused(command(capsys, "train", "--resume", copy, "--preset", "paper"), 1, "seed is 5 there and 0 here")
     assert_refused(command(capsys, "train", *SETTINGS, "--output", copy), 1, "--resume", "another folder")
     assert_refused(command(capsys, "train", "--resume", copy, "--output", "x"), 2, "leave --output out")
+    assert_refused(command(capsys, "train", "lm", "--resume", copy), 2, "is of the task logic: leave lm out")
 
 
 def damage(path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from toy import ToyTask, toy
 
 from mufuru.experiments.engine import checkpoint, evaluate, fit, load_run
-from mufuru.experiments.engine.average import Average
+from mufuru.experiments.engine.status import Average
 from mufuru.experiments.record import RunFolder, read_run
 
 

@@ -6,20 +6,22 @@ import ctypes
 import platform
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from toy import toy
 
-from mufuru.experiments.engine import fit, memory
+from mufuru.experiments.engine import fit
+from mufuru.experiments.engine.fit import keep_freed
 
 FAULTS = """
 import resource, sys
 import torch
-from mufuru.experiments.engine import memory
+from mufuru.experiments.engine.fit import keep_freed
 
 if sys.argv[1] == "kept":
-    assert memory.keep_freed()
+    assert keep_freed()
 
 def update():
     # larger than what glibc keeps on its own
@@ -56,14 +58,14 @@ def test_large_blocks_come_back_without_page_faults() -> None:
 
 def test_a_run_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(memory, "keep_freed", lambda: asked.append(True))
+    monkeypatch.setattr(import_module("mufuru.experiments.engine.fit"), "keep_freed", lambda: asked.append(True))
     fit("toy", toy(), tmp_path / "run")
     assert asked == [True]
 
 
 def test_another_system_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not memory.keep_freed()
+    assert not keep_freed()
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    assert not memory.keep_freed()
+    assert not keep_freed()

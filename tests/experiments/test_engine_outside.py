@@ -13,7 +13,7 @@ from rich.console import Console
 from toy import intrude, toy
 
 import mufuru
-from mufuru.experiments.engine import Progress, RunError, environment, fit, progress_for
+from mufuru.experiments.engine import Progress, RunError, fit, progress_for, store
 from mufuru.experiments.engine.progress import Bar, Lines
 
 
@@ -120,16 +120,16 @@ def test_paths_of_the_machine_stay_out(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.chdir(tmp_path)
     argv = ["/usr/bin/mufuru", "train", "logic", f"{tmp_path}/runs/x", "--output=/home/me/y", "~/z", "--cell", "gru"]
     expected = ["mufuru", "train", "logic", "runs/x", "--output=y", "z", "--cell", "gru"]
-    assert environment.command(argv) == expected
+    assert store.command(argv) == expected
     for module in ("mufuru/__main__.py", "mufuru_command.py"):
-        assert environment.command([module, "doctor"]) == ["mufuru", "doctor"]
+        assert store.command([module, "doctor"]) == ["mufuru", "doctor"]
 
 
 def test_outside_of_a_checkout_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    environment.commit.cache_clear()
-    monkeypatch.setattr(environment, "SOURCE", tmp_path)
-    assert environment.commit() == {"commit": None, "dirty": None}
-    environment.commit.cache_clear()
+    store.commit.cache_clear()
+    monkeypatch.setattr(store, "SOURCE", tmp_path)
+    assert store.commit() == {"commit": None, "dirty": None}
+    store.commit.cache_clear()
 
 
 def test_an_environment_that_changed_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from toy import pretend, toy
 
 from mufuru.experiments.engine import fit
-from mufuru.experiments.engine.schedule import learning_rate, next_factor
+from mufuru.experiments.engine.status import learning_rate, next_factor
 from mufuru.experiments.settings import Schedule, Training
 
 HALF_ROOT = 0.5**0.5

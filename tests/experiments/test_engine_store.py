@@ -15,8 +15,7 @@ from toy import intrude, toy
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.engine import Interrupted, RunError, checkpoint, fit, load_run
 from mufuru.experiments.engine.checkpoint import Checkpoint
-from mufuru.experiments.engine.sweep import sweep
-from mufuru.experiments.engine.workers import Job
+from mufuru.experiments.engine.sweep import Job, sweep
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json
 from mufuru.experiments.tasks.lm import DataConfig, LMConfig

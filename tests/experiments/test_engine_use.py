@@ -12,7 +12,7 @@ import torch
 
 import mufuru
 from mufuru.experiments.engine import fit
-from mufuru.experiments.engine.use import chosen, operation_use
+from mufuru.experiments.engine.evaluate import operation_use, spaced
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.logic import LogicConfig, LogicTask
@@ -41,7 +41,7 @@ def test_other_cells_say_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "places"), [(1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (10, [0, 2, 5, 7])])
 def test_a_few_batches_are_looked_at(count: int, places: list[int]) -> None:
-    assert chosen(count) == places
+    assert spaced(count) == places
 
 
 def test_it_is_the_mean_over_all_steps_and_units() -> None:

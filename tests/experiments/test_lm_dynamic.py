@@ -14,7 +14,7 @@ from commands import TINY, assert_refused, command
 from lm_texts import VOCABULARY, config, corpus
 from torch.nn.functional import cross_entropy
 
-from mufuru.experiments.engine import environment, evaluate, fit
+from mufuru.experiments.engine import evaluate, fit, store
 from mufuru.experiments.record import read_records, read_run, write_records
 from mufuru.experiments.reproduce import lm
 from mufuru.experiments.settings import SettingError
@@ -140,7 +140,7 @@ def test_of_several_learning_rates_the_validation_text_chooses(run: Path, capsys
     assert json.loads(alone.out)["dynamic"]["metrics"] == found["metrics"]
     kept = json.loads((run / "dynamic.json").read_text())
     assert {key: kept[key] for key in found} == found
-    assert kept["environment"] == environment.environment()
+    assert kept["environment"] == store.environment()
     assert read_run(run).dynamic == kept
     table = command(capsys, "evaluate", run, "--dynamic", "--learning-rate", *rates).out
     assert "valid, dynamic at 1e+60" in table

@@ -7,18 +7,17 @@ import io
 import pytest
 from rich.console import Console
 
-from mufuru.experiments.engine import overall
-from mufuru.experiments.engine.overall import Overall
+from mufuru.experiments.engine import progress as module
+from mufuru.experiments.engine.progress import Overall
 
 
 def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overall, "INTERVAL", 0.0)
+    monkeypatch.setattr(module, "INTERVAL", 0.0)
     with Overall(10.0, done=1, runs=4) as progress:
-        progress.refresh()
-        progress.part("a", 2.0)
-        progress.refresh()
-        progress.settled("a", 5.0, failed=False)
-        progress.settled("b", 5.0, failed=True)
+        progress.refresh(0.0)
+        progress.refresh(2.0)
+        progress.settle(5.0, failed=False)
+        progress.settle(5.0, failed=True)
         progress.say("[a] note")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "1 of 4 runs, just begun"
@@ -34,9 +33,8 @@ def test_time_left() -> None:
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(overall, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr(module, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
     with Overall(10.0, done=1, runs=4) as progress:
-        progress.part("a", 5.0)
-        progress.refresh()
+        progress.refresh(5.0)
     assert "1 of 4 runs" in screen.getvalue()
     assert "50%" in screen.getvalue()

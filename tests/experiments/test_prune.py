@@ -188,7 +188,7 @@ def test_what_is_refused(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert_refused(command(capsys, "prune", runs / "lm-gru"), 1, "is of the cell gru: only layers of mufuru")
     assert_refused(command(capsys, "prune", tmp_path / "none"), 1, "config.json is missing")
     assert_refused(command(capsys, "prune", runs / "lm", "--threshold", "1"), 2, "above 0 and below 1, got 1.0")
-    assert_refused(command(capsys, "prune", runs / "lm", "--measure", "most"), 2, "largest, mean")
+    assert_refused(command(capsys, "prune", runs / "lm", "--measure", "most"), 2, "largest", "mean")
     said = command(capsys, "prune", runs / "lm", "--threshold", "0.02", "-o", runs / "texts")
     assert_refused(said, 1, "holds a finished run: choose another folder")
     (tmp_path / "unfinished").mkdir()

@@ -124,7 +124,7 @@ def test_what_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     assert said.err.startswith("4 of 4 runs to make: up to about ")
     said = command(capsys, "reproduce", "lm", "--part", "best", "--cells", "lstm", *place)
     assert [job.name for job in asked] == ["best/lstm/seed-0"]
-    assert_refused(command(capsys, "reproduce", "lm", "--part", "lena"), 2, "--part", "Did you mean lean?")
+    assert_refused(command(capsys, "reproduce", "lm", "--part", "lena"), 2, "--part", "lean")
     assert_refused(command(capsys, "reproduce", "sentiment", "--dimensions", 64), 2, "dimensions should be some of 50")
     assert_refused(command(capsys, "reproduce", "lm", "--seeds", 0), 2, "seeds should be at least 1, got 0")
 

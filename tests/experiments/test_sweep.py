@@ -12,8 +12,7 @@ import pytest
 from folders import assert_same_run
 
 from mufuru.experiments.engine import RunError, fit
-from mufuru.experiments.engine.sweep import Job, sweep, usable_cores
-from mufuru.experiments.engine.workers import one_thread_each
+from mufuru.experiments.engine.sweep import Job, one_thread_each, sweep, usable_cores
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig

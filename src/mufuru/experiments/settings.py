@@ -1,4 +1,4 @@
-"""How a run is trained, and the way of every setting to JSON and back."""
+"""Settings of training, and every setting to JSON and back."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mufuru.ops import did_you_mean
 T = TypeVar("T")
 Schedule = Literal["constant", "linear", "cosine", "plateau"]
 LARGEST = 2**31 - 1
-"""No whole number in the settings can be meant to be larger."""
+"""Largest whole number that a setting may have."""
 
 
 class SettingError(ValueError):
-    """A setting that cannot be meant: the message says which, what was expected and what came."""
+    """An invalid setting: the message says which, what was expected and what came."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained; the same for every task and every cell."""
+    """Settings of training; the same for every task and every cell."""
 
     epochs: int = 100
     """Passes over the training data."""
@@ -48,16 +48,16 @@ class Training:
     decay: float = 0.5
     """Factor of the plateau schedule."""
     evaluate_every: int | None = None
-    """Updates between two looks at the validation data; None for once an epoch."""
+    """Updates between two validations; None for once an epoch."""
     select: Literal["best", "last"] = "best"
-    """Which weights are tested: those of the best validation metric, or the last."""
+    """Weights to test: those of the best validation metric, or the last."""
     smoothing: int = 1
-    """Number of looks at the validation data whose mean metric decides which weights are the best: a single look at
-    little data is noisy."""
+    """Number of validations whose mean metric decides which weights are the best: a single one on little data is
+    noisy."""
     patience: int | None = None
-    """Stop after this many looks at the validation data without a better metric; None to go on to the end."""
+    """Stop after this many validations without a better metric; None for never."""
     average: float | None = None
-    """Decay of the average of the weights, such as 0.999; the averaged weights are looked at, kept as best and tested;
+    """Decay of the average of the weights, such as 0.999; the averaged weights are validated, kept as best and tested;
     None for no averaging."""
 
     def __post_init__(self) -> None:
@@ -99,31 +99,30 @@ def check_held_out(held_out: tuple[float, float]) -> None:
 
 
 def to_json(settings: Any) -> dict[str, Any]:
-    """A dataclass of settings as what `json.dumps` takes."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in _items(settings)}
-
-
-def _items(settings: Any) -> list[tuple[str, Any]]:
-    values = [(field.name, getattr(settings, field.name)) for field in dataclasses.fields(settings)]
-    return [(name, to_json(value) if dataclasses.is_dataclass(value) else value) for name, value in values]
+    """Turn a dataclass of settings into a dict for `json.dumps`."""
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {
+        name: to_json(value) if dataclasses.is_dataclass(value) else list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+    }
 
 
 def from_json(kind: type[T], data: Any) -> T:
-    """The dataclass that `to_json` wrote; an unknown, missing or mistyped setting is refused by name."""
+    """Undo `to_json`; an unknown, missing or mistyped setting is refused by name."""
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
     for plain in (bool, int, float, str):
         converter.register_structure_hook(plain, _plain)
     try:
         return converter.structure(data, kind)
     except cattrs.BaseValidationError as error:
-        told = cattrs.transform_error(error, path="settings", format_exception=_told)
-        raise SettingError("; ".join(told)) from None
+        messages = cattrs.transform_error(error, path="settings", format_exception=_message)
+        raise SettingError("; ".join(messages)) from None
     except (TypeError, ValueError, KeyError) as error:
         raise SettingError(f"settings should be those of {kind.__name__}: {error}") from None
 
 
 def _plain(value: Any, kind: type[Any]) -> Any:
-    """A value of this very kind: cattrs alone would make 1 of 1.9, and True of "false"."""
+    """Return a value of exactly this type: cattrs alone would turn 1.9 into 1, and "false" into True."""
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
@@ -131,13 +130,13 @@ def _plain(value: Any, kind: type[Any]) -> Any:
     return value
 
 
-def _told(error: BaseException, kind: type[Any] | None) -> str:
-    """Our own errors say it best."""
+def _message(error: BaseException, kind: type[Any] | None) -> str:
+    """Message of an error inside of settings; our own errors have the best."""
     return str(error) if isinstance(error, SettingError) else str(cattrs.v.format_exception(error, kind))
 
 
 def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
-    """An entry by its name, or an error with the nearest one."""
+    """Return an entry by its name, or raise an error that suggests the nearest."""
     if name not in known:
         raise SettingError(f"unknown {kind} {name!r}: {did_you_mean(name, list(known))}")
     return known[name]

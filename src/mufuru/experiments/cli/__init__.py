@@ -2,12 +2,62 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
 
 import mufuru_command
+from mufuru.experiments.cli.usage import UsageError
+from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.engine.errors import Interrupted, RunError
+from mufuru.experiments.record import RecordError
+from mufuru.experiments.settings import SettingError
+from mufuru.kernels.choice import CHOICES
+from mufuru_command import say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command within this process and return its exit code."""
     return mufuru_command.run(sys.argv[1:] if arguments is None else arguments)
+
+
+def load(command: str, arguments: list[str]) -> Callable[[], int]:
+    """Import everything that a command needs, and return a function that runs it."""
+    return partial(run, importlib.import_module(f"mufuru.experiments.cli.{command}"), arguments)
+
+
+def run(command: ModuleType, arguments: list[str]) -> int:
+    """Run a module of this package; turn errors into one sentence and an exit code."""
+    before = warnings.formatwarning
+    # a warning is a sentence for the user too: without the line of code that it came from
+    warnings.formatwarning = lambda message, *_, **__: f"mufuru: {message}\n"
+    try:
+        check_kernel()
+        return int((getattr(command, "main", None) or command.run)(arguments))
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except Interrupted as error:
+        return say(error, 128 + error.number)
+    except UsageError as error:
+        return say(error, 2)
+    except (DataError, SettingError, RunError, RecordError) as error:
+        return say(error, 1)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        return say("not enough memory for this model and its data: try fewer units, a smaller batch or less data", 1)
+    finally:
+        warnings.formatwarning = before
+
+
+NO_MEMORY = ("allocate memory", "size calculation")
+"""Words of torch's errors when memory runs out."""
+
+
+def check_kernel() -> None:
+    if (kernel := os.environ.get("MUFURU_KERNEL", "auto")) not in CHOICES:
+        raise UsageError(f"MUFURU_KERNEL should be one of {', '.join(CHOICES)}, got {kernel!r}")

@@ -16,7 +16,8 @@ from rich.console import Console
 
 import mufuru
 from mufuru.experiments.cli.usage import parse
-from mufuru.experiments.engine.environment import processor
+from mufuru.experiments.engine.store import kernel as live_kernel
+from mufuru.experiments.engine.store import processor
 from mufuru.experiments.engine.sweep import usable_cores
 from mufuru.kernels import library
 
@@ -31,7 +32,7 @@ EXTRAS = {
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "tensorboard": ("tensorboard",),
 }
-"""What `pip install mufuru[NAME]` adds."""
+"""Packages that `pip install mufuru[NAME]` adds."""
 VARIABLES = ("MUFURU_BUILD", "MUFURU_CACHE", "MUFURU_KERNEL", "CXX", "OMP_NUM_THREADS")
 
 
@@ -41,19 +42,19 @@ class Doctor:
     """Print JSON."""
 
 
-def run(arguments: list[str]) -> int:
-    description = "Say what is installed and which kernel runs, and what to do if it is the slow one."
+def main(arguments: list[str]) -> int:
+    description = "Show what is installed and which kernel runs, and what to do if it is the slow one."
     chosen = parse(Doctor, arguments, prog="mufuru doctor", description=description, examples=EXAMPLES)
-    found = examine()
+    findings = examine()
     if chosen.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(findings, indent=2))
     else:
-        show(found)
+        show(findings)
     return 0
 
 
 def examine() -> dict[str, Any]:
-    """All findings, ready for JSON."""
+    """Return all findings, ready for JSON."""
     return {
         "versions": {"mufuru": mufuru.__version__, "python": platform.python_version(), "torch": torch.__version__},
         "machine": machine(),
@@ -82,13 +83,12 @@ def machine() -> dict[str, Any]:
 
 
 def kernel() -> dict[str, Any]:
-    """Which kernel a layer gets with `kernel="auto"`."""
+    """The kernel of a layer with `kernel="auto"`, and why."""
     status = library.status()
-    there = status.state != "unavailable"
-    wanted = os.environ.get("MUFURU_KERNEL", "auto")
-    reason = "MUFURU_KERNEL=reference asks for it; unset MUFURU_KERNEL" if wanted == "reference" else status.reason
+    asked = os.environ.get("MUFURU_KERNEL") == "reference"
+    reason = "MUFURU_KERNEL=reference asks for it; unset MUFURU_KERNEL" if asked else status.reason
     return {
-        "live": "native" if there and wanted != "reference" else "reference",
+        "live": live_kernel()["kernel"],
         "library": status.state,
         "path": str(status.path) if status.path else None,
         "compiler": status.compiler,
@@ -96,25 +96,25 @@ def kernel() -> dict[str, Any]:
     }
 
 
-def show(found: dict[str, Any]) -> None:
+def show(findings: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for part in ("versions", "machine", "kernel", "places", "variables"):
-        rows = {name: value for name, value in found[part].items() if value not in (None, "")}
+        rows = {name: value for name, value in findings[part].items() if value not in (None, "")}
         if rows:
             console.print(f"[bold]{part}[/bold]")
             for name, value in rows.items():
                 console.print(f"  {name:<16}{value}", markup=False)
     console.print("[bold]extras[/bold]")
-    for extra, packages in found["extras"].items():
+    for extra, packages in findings["extras"].items():
         console.print(f"  {extra:<16}{describe(extra, packages)}", markup=False)
-    console.print(verdict(found["kernel"]), markup=False)
+    console.print(verdict(findings["kernel"]), markup=False)
 
 
 def describe(extra: str, packages: dict[str, str | None]) -> str:
-    """The packages of an extra, or how to install it."""
-    if missing := [name for name, found in packages.items() if found is None]:
+    """List the packages of an extra, or say how to install it."""
+    if missing := [name for name, version in packages.items() if version is None]:
         return f"missing {', '.join(missing)}: pip install 'mufuru[{extra}]'"
-    return ", ".join(f"{name} {found}" for name, found in packages.items())
+    return ", ".join(f"{name} {version}" for name, version in packages.items())
 
 
 def verdict(kernel: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 from mufuru.disk import write_atomically
 from mufuru.experiments.cli.show import show_metrics
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
-from mufuru.experiments.engine import environment, evaluate, load_run
+from mufuru.experiments.engine import evaluate, load_run, store
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import LMTask, dynamic
@@ -34,39 +34,54 @@ class Evaluate:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run."""
     split: Literal["train", "valid", "test"] = "test"
-    """Which data."""
+    """Data to evaluate on."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print JSON."""
     threads: int = 1
     """Threads to compute with."""
     dynamic: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Of a language model, also dynamic evaluation: it goes on learning from the text that it has predicted."""
+    """Also evaluate a language model dynamically: it keeps learning from the text that it has predicted."""
     learning_rate: tuple[float, ...] = (Dynamic.learning_rate,)
-    """Of dynamic evaluation: step size of the gradient of a segment's mean loss. Of several, that which suits the
-    validation data best."""
+    """Dynamic evaluation: step size of the gradient of a segment's mean loss; of several, the best on the validation
+    data is used."""
     decay: float = Dynamic.decay
-    """Of dynamic evaluation: share of the way back to the trained weights after each segment."""
+    """Dynamic evaluation: share of the way back to the trained weights after each segment."""
     segment: int = Dynamic.segment
-    """Of dynamic evaluation: tokens that are predicted before the weights change."""
+    """Dynamic evaluation: tokens that are predicted before the weights change."""
     keep: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Keep dynamic evaluation on the test data in the folder of a finished run: its reports show it."""
 
+    def __post_init__(self) -> None:
+        if not self.learning_rate:
+            raise SettingError("--learning-rate needs a number")
+        if not self.dynamic and (self.ways != [Dynamic()] or self.keep):
+            raise SettingError("learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic")
+        if self.keep and self.split != "test":
+            raise SettingError("--keep is for the test data: leave --split out")
+        if self.keep and not RunFolder(self.run).finished:
+            raise SettingError(f"--keep is for finished runs, and there is none in {self.run}: leave it out, or finish "
+                               "the run")  # fmt: skip
+
+    @property
+    def ways(self) -> list[Dynamic]:
+        """Settings of dynamic evaluation, one for each learning rate."""
+        return [Dynamic(rate, self.decay, self.segment) for rate in dict.fromkeys(self.learning_rate)]
+
 
 @dataclass(frozen=True)
-class Found:
-    """Dynamic evaluation: with what, how good, and how good on the validation data each learning rate was."""
+class Adapted:
+    """Result of dynamic evaluation."""
 
     how: Dynamic
     metrics: dict[str, float]
     tried: dict[str, dict[str, float] | None]
-    """By learning rate; None for one with which it diverged. Empty where there was nothing to choose."""
+    """Validation metrics by learning rate; None for one that diverged. Empty where there was nothing to choose."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     description = "Evaluate a trained model: the weights of the run that its settings select."
     chosen = parse(Evaluate, arguments, prog="mufuru evaluate", description=description, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru evaluate")
-    ways = ways_of(chosen)
     task, model = load_run(chosen.run)
     if chosen.dynamic and not isinstance(task, LMTask):
         raise UsageError(f"--dynamic is for language models, and {chosen.run} is none. See mufuru evaluate --help")
@@ -75,46 +90,19 @@ def run(arguments: list[str]) -> int:
         show(chosen, metrics)
         return 0
     try:
-        found = evaluate_dynamically(task, model, chosen.split, ways)
+        adapted = evaluate_dynamically(task, model, chosen.split, chosen.ways)
     except Diverged:
         show(chosen, metrics)
         raise
-    show(chosen, metrics, found)
+    show(chosen, metrics, adapted)
     if chosen.keep:
-        keep(found, chosen.run)
+        document = asdict(adapted) | {"environment": store.environment()}
+        write_atomically(RunFolder(chosen.run).dynamic, (json.dumps(document, indent=2) + "\n").encode())
     return 0
 
 
-def show(chosen: Evaluate, metrics: dict[str, float], found: Found | None = None) -> None:
-    if chosen.json:
-        also = {"dynamic": asdict(found)} if found else {}
-        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": metrics} | also))
-    else:
-        plain: dict[str, dict[str, float]] = {chosen.split: metrics}
-        show_metrics(plain | (rows_of(found, chosen.split) if found else {}))
-
-
-def ways_of(chosen: Evaluate) -> list[Dynamic]:
-    """One for each learning rate."""
-    if not chosen.learning_rate:
-        raise UsageError("--learning-rate needs a number. See mufuru evaluate --help")
-    try:
-        ways = [Dynamic(rate, chosen.decay, chosen.segment) for rate in dict.fromkeys(chosen.learning_rate)]
-    except SettingError as error:
-        raise UsageError(f"{error}. See mufuru evaluate --help") from None
-    if not chosen.dynamic and (ways != [Dynamic()] or chosen.keep):
-        raise UsageError("learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic")
-    if chosen.keep and chosen.split != "test":
-        raise UsageError("--keep is for the test data: leave --split out")
-    if chosen.keep and not RunFolder(chosen.run).finished:
-        raise UsageError(
-            f"--keep is for finished runs, and there is none in {chosen.run}: leave it out, or finish the run"
-        )
-    return ways
-
-
-def evaluate_dynamically(task: LMTask, model: nn.Module, split: str, ways: list[Dynamic]) -> Found:
-    """With the learning rate that suits the validation data best, where there are several."""
+def evaluate_dynamically(task: LMTask, model: nn.Module, split: str, ways: list[Dynamic]) -> Adapted:
+    """Evaluate with the learning rate that is best on the validation data, where there are several."""
     tried = {way: on_validation(task, model, way) for way in ways} if len(ways) > 1 else {}
     finite = {way: metrics for way, metrics in tried.items() if metrics}
     if tried and not finite:
@@ -122,7 +110,7 @@ def evaluate_dynamically(task: LMTask, model: nn.Module, split: str, ways: list[
     best = min(finite, key=lambda way: finite[way]["loss"]) if finite else ways[0]
     known = finite.get(best) if split == "valid" else None
     metrics = known or with_progress(task, model, split, best)
-    return Found(best, metrics, {str(way.learning_rate): metrics for way, metrics in tried.items()})
+    return Adapted(best, metrics, {str(way.learning_rate): metrics for way, metrics in tried.items()})
 
 
 def on_validation(task: LMTask, model: nn.Module, way: Dynamic) -> dict[str, float] | None:
@@ -141,13 +129,15 @@ def with_progress(task: LMTask, model: nn.Module, split: str, way: Dynamic) -> d
         )
 
 
-def rows_of(found: Found, split: str) -> dict[str, dict[str, float]]:
-    """For the table: what was tried, then what was chosen."""
-    nothing = {"loss": math.inf, "perplexity": math.inf}
-    tried = {f"valid, dynamic at {rate}": metrics or nothing for rate, metrics in found.tried.items()}
-    return tried | {f"{split}, dynamic at {found.how.learning_rate:g}": found.metrics}
-
-
-def keep(found: Found, folder: Path) -> None:
-    document = asdict(found) | {"environment": environment.environment()}
-    write_atomically(RunFolder(folder).dynamic, (json.dumps(document, indent=2) + "\n").encode())
+def show(chosen: Evaluate, metrics: dict[str, float], adapted: Adapted | None = None) -> None:
+    """Print the metrics; of dynamic evaluation what was tried, then what was chosen."""
+    if chosen.json:
+        also = {"dynamic": asdict(adapted)} if adapted else {}
+        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": metrics} | also))
+        return
+    rows = {str(chosen.split): metrics}
+    if adapted:
+        diverged = {"loss": math.inf, "perplexity": math.inf}
+        rows |= {f"valid, dynamic at {rate}": tried or diverged for rate, tried in adapted.tried.items()}
+        rows[f"{chosen.split}, dynamic at {adapted.how.learning_rate:g}"] = adapted.metrics
+    show_metrics(rows)

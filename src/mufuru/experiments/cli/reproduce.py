@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mufuru.experiments.cli.usage import UsageError, nearest, parse
+from mufuru.experiments.cli.usage import UsageError, parse, pick
 from mufuru.experiments.engine.sweep import Outcome
 from mufuru.experiments.record import Record
 from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction, reproduce
@@ -51,9 +51,7 @@ def run(arguments: list[str]) -> int:
         print(overview(), end="")
         return 0
     name, *rest = arguments
-    if name not in EXPERIMENTS:
-        known = list(EXPERIMENTS)
-        raise UsageError(f"unknown experiment {name}: expected one of {', '.join(known)}.{nearest(name, known)}")
+    pick("experiment", name, EXPERIMENTS)
     options, grid = parse_experiment(name, rest)
     made = reproduce(
         name,

@@ -1,7 +1,8 @@
-"""`mufuru train`: one run, from a preset and flags, or taken up again where it stopped."""
+"""`mufuru train`: one run, from a preset and flags, or resumed where it stopped."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -10,31 +11,30 @@ from typing import Annotated, Any
 import tyro
 
 from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import UsageError, nearest, parse, use_threads, value_of
+from mufuru.experiments.cli.usage import UsageError, parse, pick, use_threads
 from mufuru.experiments.engine import fit, progress_for, read_config
 from mufuru.experiments.record import RecordError, RunFolder, read_object
-from mufuru.experiments.settings import SettingError, choose
-from mufuru.experiments.tasks import KINDS, Kind
+from mufuru.experiments.tasks import KINDS
 from mufuru_command import ending_at_once
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is not a setting of the run itself."""
+    """Options that are not settings of the run itself."""
 
     preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Settings to start from, the first of them if none is named; the options below change them."""
+    """Settings to start from, by default the first preset; the options below change them."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
     """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder of a run that was stopped: go on with it."""
+    """Folder of a run that was stopped: resume it."""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """No progress, no result: only errors."""
     tensorboard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Write TensorBoard's event files into the folder too."""
     threads: int | None = None
-    """Threads of the run; None for one, with which small models are the fastest, or for as many as the run had that is
-    gone on with: the same number gives the same bits."""
+    """Threads to compute with; None for one, with which small models are the fastest, or for as many as the resumed run
+    used: the same number gives the same bits."""
     checkpoint_seconds: float = 60.0
     """Seconds between two checkpoints; 0 for one after every update."""
 
@@ -46,12 +46,11 @@ EXAMPLES = """\
 """
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview(), end="")
         return 0
-    name, rest = split(arguments)
-    options, config = parse_run(name, rest)
+    name, options, config = parse_run(arguments)
     before = 1 if options.resume is None else threads_of(options.resume)
     use_threads(before if options.threads is None else options.threads, f"mufuru train {name}")
     with ending_at_once():
@@ -73,53 +72,29 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def threads_of(folder: Path) -> int:
-    """With how many threads a run was begun; one if its folder does not say."""
-    try:
-        threads = read_object(RunFolder(folder).environment).get("threads")
-    except RecordError:
-        return 1
-    return threads if isinstance(threads, int) and threads > 0 else 1
-
-
 def overview() -> str:
-    """The help of `mufuru train` itself."""
+    """Return the help of `mufuru train` itself."""
     rows = "\n".join(f"  {name:<10} presets: {', '.join(kind.presets)}" for name, kind in KINDS.items())
     first, kind = next(iter(KINDS.items()))
     return (
         "usage: mufuru train TASK [OPTIONS]\n       mufuru train --resume FOLDER\n\n"
         "Train a model; the folder of the run keeps settings, metrics and checkpoints.\n"
-        f"Stop it with Ctrl-C, or lose the machine: --resume goes on as if nothing had happened.\n\ntasks:\n{rows}\n\n"
+        "Stop it with Ctrl-C, or lose the machine: --resume continues as if nothing had happened.\n\n"
+        f"tasks:\n{rows}\n\n"
         "mufuru train TASK --help lists all settings.\n\n"
         f"examples:\n{EXAMPLES.format(kind=first, preset=next(iter(kind.presets)))}"
     )
 
 
-def split(arguments: list[str]) -> tuple[str, list[str]]:
-    """The task's name and the other arguments; a run to resume knows its task."""
-    if not arguments[0].startswith("-"):
-        if arguments[0] not in KINDS:
-            known = list(KINDS)
-            raise UsageError(
-                f"unknown task {arguments[0]}: expected one of {', '.join(known)}.{nearest(arguments[0], known)}"
-            )
-        return arguments[0], arguments[1:]
-    folder = value_of("--resume", arguments)
-    if folder is None:
-        raise UsageError(f"expected a task ({', '.join(KINDS)}) or --resume FOLDER. See mufuru train --help")
-    return read_config(Path(folder))[0], arguments
-
-
-def parse_run(name: str, arguments: list[str]) -> tuple[Options, Any]:
-    """Options and settings: flags over the preset, or over the settings of the run to resume."""
-    kind = KINDS[name]
-    default = starting_point(kind, value_of("--preset", arguments), value_of("--resume", arguments))
-    flat = tyro.conf.arg(name="")
+def parse_run(arguments: list[str]) -> tuple[str, Options, Any]:
+    """Return task, options and settings: flags over the preset, or over the settings of the run to resume."""
+    name, default, flags = starting_point(arguments)
+    kind, flat = KINDS[name], tyro.conf.arg(name="")
     fields = [("options", Annotated[Options, flat]), ("config", Annotated[kind.config, flat])]
     command = make_dataclass("Train", fields, frozen=True)
     parsed: Any = parse(
         command,
-        arguments,
+        flags,
         prog=f"mufuru train {name}",
         description=f"Train a model. Presets: {', '.join(kind.presets)}.",
         examples=EXAMPLES.format(kind=name, preset=next(iter(kind.presets))),
@@ -127,23 +102,39 @@ def parse_run(name: str, arguments: list[str]) -> tuple[Options, Any]:
     )
     if parsed.options.resume and parsed.options.output:
         raise UsageError("--resume goes on in the folder of the run: leave --output out")
-    return parsed.options, parsed.config
+    return name, parsed.options, parsed.config
 
 
-def starting_point(kind: Kind, preset: str | None, resume: str | None) -> Any:
-    """The settings that flags then change."""
-    if preset is not None:
-        try:
-            return choose("preset", preset, dict(kind.presets))
-        except SettingError as error:
-            raise UsageError(str(error)) from None
-    if resume is not None:
-        return read_config(Path(resume))[1]
-    return next(iter(kind.presets.values()))
+def starting_point(arguments: list[str]) -> tuple[str, Any, list[str]]:
+    """Return the task's name, the settings that flags change, and the flags."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    # one without a value is left to the parser of all options
+    early.add_argument("--preset", nargs="?")
+    early.add_argument("--resume", nargs="?", type=Path)
+    chosen, _ = early.parse_known_args(arguments)
+    named, flags = (None, arguments) if arguments[0].startswith("-") else (arguments[0], arguments[1:])
+    if named is None and chosen.resume is None:
+        raise UsageError(f"expected a task ({', '.join(KINDS)}) or --resume FOLDER. See mufuru train --help")
+    name, config = read_config(chosen.resume) if chosen.resume else (named or "", None)
+    presets = pick("task", named or name, KINDS).presets
+    if named not in (None, name):
+        raise UsageError(f"the run in {chosen.resume} is of the task {name}: leave {named} out")
+    if chosen.preset or not config:
+        config = pick("preset", chosen.preset or next(iter(presets)), presets)
+    return name, config, flags
+
+
+def threads_of(folder: Path) -> int:
+    """Return the number of threads with which a run was begun; 1 if its folder does not say."""
+    try:
+        threads = read_object(RunFolder(folder).environment).get("threads")
+    except RecordError:
+        return 1
+    return threads if isinstance(threads, int) and threads > 0 else 1
 
 
 def default_folder(name: str, config: Any) -> Path:
-    """Such as runs/logic-mufuru-8-seed-0."""
+    """Return a path such as runs/logic-mufuru-8-seed-0."""
     cell = getattr(config, "cell", None)
     parts = [name, *([cell.cell, str(cell.hidden_size)] if cell else []), f"seed-{config.seed}"]
     return Path("runs") / "-".join(parts)

@@ -18,8 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mufuru.disk import write_atomically
-from mufuru.experiments.engine.errors import RunError
-from mufuru.experiments.engine.stopping import deferred
+from mufuru.experiments.engine.errors import RunError, deferred
 
 ENTRY = "mufuru"
 """Key of the metadata."""
@@ -31,13 +30,13 @@ class CheckpointError(RunError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by name, and the rest as what JSON takes."""
+    """Tensors by name, and values that JSON can hold."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin with `prefix/`, without it."""
+        """Return the tensors whose names begin with `prefix/`, without it."""
         start = f"{prefix}/"
         return {name.removeprefix(start): tensor for name, tensor in self.tensors.items() if name.startswith(start)}
 
@@ -79,7 +78,7 @@ def digest(tensors: dict[str, Tensor], values: dict[str, Any]) -> str:
 
 
 def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Put the tensors of a nested tuple, list or dict into `tensors`; returned is its shape, for `unpack`."""
+    """Put the tensors of a nested tuple, list or dict into `tensors`; return its shape, for `unpack`."""
     if isinstance(value, Tensor):
         tensors[name] = value
         return {"tensor": name}
@@ -94,7 +93,7 @@ def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack(shape: Any, tensors: dict[str, Tensor]) -> Any:
-    """What `pack` took apart."""
+    """Undo `pack`."""
     ((kind, content),) = shape.items()
     if kind == "tensor":
         return tensors[content]

@@ -1,21 +1,27 @@
-"""What can go wrong with a run, as sentences for the one who started it."""
+"""What ends a run early: errors as sentences for the user, and the signals that ask a run to stop."""
 
 from __future__ import annotations
 
 import errno
 import shlex
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a run to stop; SIGHUP comes from a terminal that is closed."""
 
 
 class RunError(RuntimeError):
-    """A run cannot start or go on; the message says why and what to do."""
+    """A run cannot start or resume; the message says why and what to do."""
 
 
 class Interrupted(RunError):
-    """A signal stopped the run; all is saved, and the message says how to go on."""
+    """A signal stopped the run; all is saved, and the message says how to resume."""
 
     def __init__(self, message: str, number: int = signal.SIGINT) -> None:
         super().__init__(message)
@@ -23,23 +29,13 @@ class Interrupted(RunError):
 
 
 def resume_command(folder: Path) -> str:
-    """What to type to go on with a run."""
+    """Return the command that resumes a run."""
     return f"`mufuru train --resume {shlex.quote(str(folder))}`"
-
-
-def not_finite(name: str, value: float, update: int, rate: float, folder: Path, saved_update: int) -> RunError:
-    """A loss, gradient or metric that is NaN or infinite: where, what to try, what is left."""
-    kept = f"The last good checkpoint, of update {saved_update}, stays in {folder}"
-    return RunError(
-        f"the {name} is {value} at update {update}, with learning rate {rate:g}: the run stops here. Try a lower "
-        "--learning-rate, a --clip of the gradient such as 1, or a longer --warmup. "
-        + (kept if saved_update else f"There is no checkpoint in {folder} yet")
-    )
 
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into a sentence."""
+    """Turn the system's refusal to write into a `RunError`."""
     try:
         yield
     except OSError as error:
@@ -48,3 +44,66 @@ def writing_to(folder: Path) -> Iterator[None]:
             raise RunError(message + resume_command(folder)) from error
         message = f"cannot write to {folder} ({error.strerror or error}): what was saved before is untouched"
         raise RunError(message) from error
+
+
+class Stop:
+    """Within this context a signal that asks to stop only sets `number`; a second Ctrl-C acts as it always did.
+
+    SIGTERM and SIGHUP are often sent twice, by a shell and by the system: the second does not hurry. A signal that is
+    ignored, as SIGHUP is under nohup, stays so. Outside of the main thread Python hears no signals: nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        """The first signal that arrived, 0 if there was none."""
+        self._before: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        return self.number != 0
+
+    def __enter__(self) -> Stop:
+        if _in_main_thread():
+            for number in SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            _put_back(*self._before.popitem())
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.number = self.number or number
+        if signal.SIGINT in self._before:
+            _put_back(signal.SIGINT, self._before.pop(signal.SIGINT))
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of this context: compiled code may turn it into another error."""
+    pending = False
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal pending
+        pending = True
+
+    if not _in_main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        _put_back(signal.SIGINT, before)
+        if pending:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _put_back(number: int, handler: Any) -> None:
+    # None stands for a handler that was not set by Python
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

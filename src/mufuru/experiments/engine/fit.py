@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,20 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from mufuru.experiments.engine import memory, randomness
-from mufuru.experiments.engine.average import Average
+from mufuru.experiments.engine import randomness
 from mufuru.experiments.engine.checkpoint import Checkpoint, pack, unpack
-from mufuru.experiments.engine.errors import Interrupted, RunError, not_finite, resume_command
-from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, make_again
-from mufuru.experiments.engine.progress import Progress
-from mufuru.experiments.engine.schedule import learning_rate, next_factor
-from mufuru.experiments.engine.status import Status
-from mufuru.experiments.engine.stopping import Stop
+from mufuru.experiments.engine.errors import Interrupted, RunError, Stop, resume_command
+from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, make_again, operation_use
+from mufuru.experiments.engine.progress import Progress, TensorBoard
+from mufuru.experiments.engine.status import Average, Status, learning_rate, next_factor
 from mufuru.experiments.engine.store import Store, open_store
-from mufuru.experiments.engine.tensorboard import TensorBoard
-from mufuru.experiments.engine.use import operation_use
 from mufuru.experiments.record import config_document
 from mufuru.experiments.tasks.task import Batch, State, Task, Totals
+
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
+"""glibc's numbers of two options of `mallopt`."""
+LARGEST = (1 << 30, 32 << 20)
+"""Bytes up to which a block comes from the heap: as large as may be, or the most that an old glibc allows."""
 
 
 def fit(
@@ -40,9 +42,9 @@ def fit(
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
 ) -> dict[str, Any]:
-    """Train, test and record one run in a folder; returned is what its result.json holds.
+    """Train, test and record one run in a folder; return the content of its result.json.
 
-    With `resume` the run in the folder goes on where it was stopped or killed, to the same numbers as if it had not
+    With `resume` the run in the folder continues where it was stopped or killed, to the same numbers as if it had not
     been. Without `progress` nothing is printed. Raises `RunError` where the user can do something about it.
     """
     folder = Path(folder)
@@ -52,7 +54,7 @@ def fit(
             return store.result()
         if resume:
             store.note_environment()
-        memory.keep_freed()
+        keep_freed()
         task, model = make_again(kind, config, folder) if resume else make(kind, config)
         run = Fit(task, model, config.training, store, watchers, checkpoint_seconds)
         with run.stop:
@@ -99,7 +101,7 @@ class Fit:
         return self.status.epoch >= self.training.epochs or (patience is not None and self.status.waited >= patience)
 
     def train(self) -> None:
-        """Update by update to the end, or until asked to stop."""
+        """Update until the end, or until asked to stop."""
         self.model.train()
         while not self.trained:
             batches = self.task.batches("train", self.status.epoch)
@@ -112,7 +114,7 @@ class Fit:
             self.save()
 
     def update(self, batch: Batch) -> float:
-        """One step of the optimiser; returned is the mean loss."""
+        """Make one step of the optimiser; return the mean loss."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(self.status.update)
         step = self.task.step(self.model, batch, self.state)
@@ -135,7 +137,7 @@ class Fit:
         return learning_rate(self.training, update, self.total, self.status.factor)
 
     def clip(self) -> None:
-        """Stop at a gradient that is not finite, shorten one that is too long."""
+        """Stop at a gradient that is not finite; clip its norm."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         norm = get_total_norm(gradients)
         length = float(norm)
@@ -144,7 +146,7 @@ class Fit:
             clip_grads_with_norm_(self.parameters, self.training.clip, norm)
 
     def close_update(self, loss: float, last: bool) -> None:
-        """Count the update; then a look, a checkpoint and a stop where they are due, in this order."""
+        """Count the update; then validate, stop and save where due."""
         status = self.status
         status.update += 1
         self.watchers[0].step(status.update, loss)
@@ -163,11 +165,11 @@ class Fit:
             self.save()
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Within this context the model has its averaged weights, if there are any."""
+        """Give the model its averaged weights within this context, if there are any."""
         return self.average.in_place() if self.average else nullcontext()
 
     def look(self) -> None:
-        """Measure on the validation data, write it down, keep the weights if they are the best."""
+        """Validate, log the metrics, and save the weights if they are the best."""
         status, valid = self.status, evaluate(self.task, self.model, "valid")
         for name, value in valid.items():
             self.check_finite(f"validation {name}", value, status.update)
@@ -185,8 +187,8 @@ class Fit:
         if improved:
             known = status.best_update == self.saved_best > 0  # by the last checkpoint
             status.best, status.best_update = metric, status.update
-            found = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
-            self.store.save_best(found, keep=known)
+            best = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
+            self.store.save_best(best, keep=known)
         status.waited = 0 if improved else status.waited + 1
         status.factor = next_factor(self.training, status.factor, improved)
         status.totals = Totals()
@@ -213,7 +215,7 @@ class Fit:
         self.saved, self.saved_update, self.saved_best = time.monotonic(), self.status.update, self.status.best_update
 
     def restore(self, latest: Checkpoint | None) -> None:
-        """Take up a checkpoint, or the beginning if there is none."""
+        """Restore a checkpoint; without one, start from the beginning."""
         if latest is not None:
             tensors, values = latest.tensors, latest.values
             self.status = Status.from_values(values["status"])
@@ -266,11 +268,16 @@ class Fit:
         raise Interrupted(f"{done}: go on with {resume_command(self.store.files.path)}", self.stop.number)
 
     def check_finite(self, name: str, value: float, update: int) -> None:
-        """Stop at NaN or infinity; the checkpoint from before is left as it is."""
-        if not math.isfinite(value):
-            raise not_finite(
-                name, value, update, self.learning_rate(update - 1), self.store.files.path, self.saved_update
-            )
+        """Stop at NaN or infinity; the last checkpoint is left as it is."""
+        if math.isfinite(value):
+            return
+        folder = self.store.files.path
+        kept = f"The last good checkpoint, of update {self.saved_update}, stays in {folder}"
+        raise RunError(
+            f"the {name} is {value} at update {update}, with learning rate {self.learning_rate(update - 1):g}: the run "
+            "stops here. Try a lower --learning-rate, a --clip of the gradient such as 1, or a longer --warmup. "
+            + (kept if self.saved_update else f"There is no checkpoint in {folder} yet")
+        )
 
 
 @contextmanager
@@ -283,3 +290,16 @@ def watching(run: Fit, title: str) -> Iterator[None]:
     finally:
         for watcher in run.watchers:
             watcher.stop()
+
+
+def keep_freed() -> bool:
+    """Ask glibc not to give large freed blocks back to the system; return whether it agreed.
+
+    Every update needs the same blocks. Given back, they come as fresh pages, one fault and 4 KB of zeros at a time:
+    thousands in an update of a language model. A process then stays as large as it has ever been.
+    """
+    # other systems, and other C libraries for Linux, have no such thing
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is None or not any(set_option(M_MMAP_THRESHOLD, size) for size in LARGEST):
+        return False
+    return bool(set_option(M_TRIM_THRESHOLD, 2**31 - 1))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Randomness(NamedTuple):
-    """All three states; `values` holds what is not a tensor."""
+    """All three states; `values` holds the parts that are not tensors."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
@@ -27,7 +27,7 @@ def seed(number: int) -> None:
 
 
 def capture() -> Randomness:
-    """The states as they are now."""
+    """Return the current states."""
     version, words, normal = random.getstate()
     numpy: Any = np.random.get_state(legacy=False)
     tensors = {
@@ -40,7 +40,7 @@ def capture() -> Randomness:
 
 
 def restore(states: Randomness) -> None:
-    """Go on as if nothing had been drawn since `capture`."""
+    """Restore the states, as if nothing had been drawn since `capture`."""
     tensors, values = states
     version, normal = values["python"]
     random.setstate((version, tuple(tensors["python"].tolist()), normal))
@@ -52,7 +52,7 @@ def restore(states: Randomness) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whatever is drawn inside, the outside does not notice."""
+    """Restore the states after this context, whatever is drawn within."""
     before = capture()
     try:
         yield

@@ -1,27 +1,37 @@
-"""The run folder as the engine writes it: begun, locked, saved to, gone on with, finished."""
+"""The run folder as the engine writes it: begun, locked, saved to, resumed, finished; and where the run was made."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+import mufuru
 from mufuru.disk import locked, remove_leftovers, write_atomically
 from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.checkpoint import Checkpoint, CheckpointError
-from mufuru.experiments.engine.environment import environment
 from mufuru.experiments.engine.errors import RunError, resume_command, writing_to
 from mufuru.experiments.record import RecordError, RunFolder, config_document, read_json
 from mufuru.experiments.settings import SettingError, from_json
 from mufuru.experiments.tasks import KINDS
+from mufuru.kernels import library
+
+SOURCE = Path(mufuru.__file__).parent
 
 
 @contextmanager
 def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
-    """A new run in a folder, or the one that is there; for this process alone while it is open."""
+    """Open a new run in a folder, or the one that is there; for this process alone while it is open."""
     if resume and not RunFolder(path).config.exists():
         raise RunError(f"there is no run in {path} to go on with: start it without --resume")
     if path.exists() and not path.is_dir():
@@ -39,18 +49,18 @@ def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[S
             yield store
         finally:
             with suppress(OSError):
-                path.rmdir()  # only if it is empty: what could not begin leaves nothing behind
+                path.rmdir()  # only if it is empty: a run that could not begin leaves nothing behind
 
 
 class Store:
-    """Writes the files of one run; `document` is what its config.json holds."""
+    """Writes the files of one run; `document` is the content of its config.json."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.files = RunFolder(path)
         self.document: dict[str, Any] = json.loads(json.dumps(document))
 
     def check_free(self) -> None:
-        """Make sure that a new run would take nobody's place."""
+        """Make sure that a new run would replace nothing."""
         path = self.files.path
         if self.files.finished:
             raise RunError(f"{path} holds a finished run: choose another folder")
@@ -65,25 +75,24 @@ class Store:
         self._write(self.files.config, self.document)
 
     def check(self) -> None:
-        """Make sure that the run which is here is the one that is meant."""
+        """Make sure that the run in the folder has these settings."""
         try:
             there = read_json(self.files.config)
         except RecordError as error:
             raise RunError(str(error)) from None
-        if differences := list(_differences(_completed(there), self.document)):
-            what = "; ".join(differences)
-            raise RunError(f"the run in {self.files.path} has other settings: {what}. Go on with its own, or choose "
-                           "another folder")  # fmt: skip
+        if differences := "; ".join(_differences(_completed(there), self.document)):
+            raise RunError(f"the run in {self.files.path} has other settings: {differences}. Go on with its own, or "
+                           "choose another folder")  # fmt: skip
 
     def tidy(self) -> None:
-        """Remove what a killed process left half-written."""
+        """Remove files that a killed process left half-written."""
         files = self.files
         with writing_to(files.path):
             for path in (*files.weights, files.config, files.environment, files.result):
                 remove_leftovers(path)
 
     def note_environment(self) -> None:
-        """Write down what has changed since the run began, if anything."""
+        """Record what has changed since the run began, if anything."""
         with suppress(RecordError):
             first = read_json(self.files.environment)
             now = {key: value for key, value in environment().items() if key != "command"}
@@ -92,28 +101,29 @@ class Store:
                 self._write(self.files.environment, first)
 
     def latest(self) -> Checkpoint | None:
-        """Where the run got to; None if it has not saved anything yet."""
-        places = [path for path in (self.files.last, self.files.previous) if path.exists()]
-        if not places:
+        """Return the last checkpoint; None if the run has not saved anything yet."""
+        paths = [path for path in (self.files.last, self.files.previous) if path.exists()]
+        if not paths:
             return None
         try:
-            found = checkpoint.load(places[0])
+            latest = checkpoint.load(paths[0])
         except CheckpointError as error:
-            rest = f"go on from {places[1].name}" if places[1:] else "start the run again from its beginning"
+            rest = f"go on from {paths[1].name}" if paths[1:] else "start the run again from its beginning"
             raise RunError(f"{error}. Delete it to {rest}") from None
-        return self._of_this_run(found, places[0])
+        return self._of_this_run(latest, paths[0])
 
     def best(self) -> Checkpoint:
-        """The weights with the best validation metric."""
+        """Return the weights with the best validation metric."""
         return self._of_this_run(checkpoint.load(self.files.best), self.files.best)
 
     def save(self, latest: Checkpoint) -> None:
         """Write last.safetensors; the one before becomes previous.safetensors once the new one is complete."""
         with writing_to(self.files.path):
             if self.files.metrics.exists():
-                _flush(self.files.metrics)
+                # the lines that the checkpoint counts on must be on the disk before it
+                with open(self.files.metrics, "rb+") as file:
+                    os.fsync(file.fileno())
             checkpoint.save(self.files.last, self._with_run(latest), keep=self.files.previous)
-
         self.files.best_before.unlink(missing_ok=True)
 
     def save_best(self, weights: Checkpoint, keep: bool = False) -> None:
@@ -131,13 +141,13 @@ class Store:
             self.files.best_before.unlink(missing_ok=True)
 
     def log(self, line: dict[str, Any]) -> int:
-        """Add a line to metrics.jsonl; returned is its new length in bytes."""
+        """Add a line to metrics.jsonl; return its new length in bytes."""
         with writing_to(self.files.path), open(self.files.metrics, "ab") as file:
             file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             return file.tell()
 
     def cut_log(self, length: int) -> None:
-        """Take back the lines that were written after the checkpoint."""
+        """Remove the lines that were written after the checkpoint."""
         with writing_to(self.files.path), open(self.files.metrics, "ab") as file:
             there = file.tell()
             if there >= length:
@@ -160,8 +170,8 @@ class Store:
         return Checkpoint(content.tensors, {**content.values, "run": self.document})
 
     def _of_this_run(self, content: Checkpoint, path: Path) -> Checkpoint:
-        if differences := list(_differences(_completed(content.values.get("run", {})), self.document)):
-            raise RunError(f"{path} belongs to another run: {'; '.join(differences)}")
+        if differences := "; ".join(_differences(_completed(content.values.get("run", {})), self.document)):
+            raise RunError(f"{path} belongs to another run: {differences}")
         return content
 
     def _write(self, path: Path, content: Any) -> None:
@@ -170,7 +180,7 @@ class Store:
 
 
 def _completed(document: Any) -> Any:
-    """The document with the defaults of settings that are younger than the run."""
+    """Add the defaults of settings that are younger than the run."""
     with suppress(SettingError, KeyError, TypeError):
         task = document["task"]
         settings = from_json(KINDS[task].config, document["config"])
@@ -179,7 +189,7 @@ def _completed(document: Any) -> Any:
 
 
 def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
-    """Each setting that differs, with both its values."""
+    """Name each setting that differs, with both its values."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in dict.fromkeys([*there, *here]):
             field = name if key == "config" and not name else f"{name}.{key}".lstrip(".")
@@ -188,10 +198,73 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
         yield f"{name or 'config'} is {json.dumps(there)} there and {json.dumps(here)} here"
 
 
-def _flush(path: Path) -> None:
-    """What the checkpoint counts on must be on the disk before it."""
-    handle = os.open(path, os.O_RDWR)
+def environment() -> dict[str, Any]:
+    """Content of environment.json: nothing private, no path of the machine."""
+    return {
+        "mufuru": mufuru.__version__,
+        **commit(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        **kernel(),
+        "command": command(sys.argv),
+    }
+
+
+@lru_cache
+def commit() -> dict[str, Any]:
+    """Commit of the source and whether it was changed since; None for an installed package."""
+    if _git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return {"commit": None, "dirty": None}
+    return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "--", "."))}
+
+
+def _git(*arguments: str) -> str | None:
+    """Output of git in the folder of the source, or None if it fails."""
+    # inside of a hook git sets variables that would point it elsewhere
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        done = subprocess.run(
+            ["git", *arguments], cwd=SOURCE, env=variables, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@lru_cache
+def processor() -> str:
+    """Name of the processor, from the system."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def kernel() -> dict[str, Any]:
+    """The kernel that `kernel="auto"` runs, and where its library came from."""
+    wanted = os.environ.get("MUFURU_KERNEL", "auto")
+    state = library.status().state
+    live = "reference" if wanted == "reference" or state == "unavailable" else "native"
+    return {"kernel": live, "kernel_library": state}
+
+
+def command(arguments: list[str]) -> list[str]:
+    """The command line, with paths relative to the current folder; of paths outside of it the last name only."""
+    program = Path(arguments[0]).name if arguments else ""
+    # python -m mufuru is the same command
+    program = "mufuru" if program in ("__main__.py", "mufuru_command.py") else program
+    return [program, *(_without_path(argument) for argument in arguments[1:])]
+
+
+def _without_path(argument: str) -> str:
+    flag, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+    path = Path(value).expanduser()
+    if not path.is_absolute() and ".." not in path.parts:
+        return argument
+    path = Path(os.path.abspath(path))
+    here = Path.cwd()
+    return f"{flag}{equals}{path.relative_to(here) if path.is_relative_to(here) else path.name}"
