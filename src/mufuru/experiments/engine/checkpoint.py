@@ -17,9 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mufuru.disk import write_atomically
 from mufuru.experiments.engine.errors import RunError
 from mufuru.experiments.engine.stopping import deferred
-from mufuru.experiments.files import write_atomically
 
 ENTRY = "mufuru"
 """Key of the metadata."""

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from mufuru import export
+from mufuru.disk import beside
 from mufuru.experiments.engine import RunError, evaluate, load_model
 from mufuru.experiments.engine.evaluate import examining
-from mufuru.experiments.files import beside
 from mufuru.experiments.record import Record, read_run
 from mufuru.experiments.ship.card import card
 from mufuru.experiments.tasks.models import TaskModel

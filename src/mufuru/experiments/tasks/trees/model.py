@@ -15,7 +15,7 @@ from mufuru import Levels
 from mufuru.experiments.tasks.models import ANY, Carried, TaskModel, Tensors, carried_by
 from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreesConfig
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
-from mufuru.levels import bottom_up
+from mufuru.tree_order import bottom_up
 
 GRU = ("keep", "replace")
 """The operations that make a GRU."""
