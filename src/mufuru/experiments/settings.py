@@ -85,17 +85,17 @@ def check_fraction(settings: Any, *names: str) -> None:
             raise SettingError(f"{name} should be at least 0 and below 1, got {value}")
 
 
+def check_held_out(held_out: tuple[float, float]) -> None:
+    """Refuse shares of validation and test that leave nothing to train on."""
+    if not (min(held_out) > 0 and sum(held_out) < 1):
+        raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {held_out}")
+
+
 def check_default(settings: Any, names: Iterable[str], reason: str) -> None:
     """Refuse settings that were changed from their defaults; `reason` follows their name."""
     for name in names:
         if getattr(settings, name) != getattr(type(settings), name):
             raise SettingError(f"{name} {reason}")
-
-
-def check_held_out(held_out: tuple[float, float]) -> None:
-    """Refuse shares of validation and test that leave nothing to train on."""
-    if not (min(held_out) > 0 and sum(held_out) < 1):
-        raise SettingError(f"held_out should be two shares above 0 and below 1 together, got {held_out}")
 
 
 def to_json(settings: Any) -> dict[str, Any]:
