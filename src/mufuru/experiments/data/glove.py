@@ -38,8 +38,6 @@ class Source:
 
     archive: Remote
     dimensions: tuple[int, ...]
-    lower_case: bool
-    """Whether all words are in lower case."""
 
     def member(self, dimension: int) -> str:
         """Return the name of the file of a dimension."""
@@ -58,7 +56,6 @@ SOURCES = {
             862_182_613,
         ),
         (50, 100, 200, 300),
-        lower_case=True,
     ),
     "840B": Source(
         Remote(
@@ -68,7 +65,6 @@ SOURCES = {
             2_176_768_927,
         ),
         (300,),
-        lower_case=False,
     ),
 }
 """GloVe's vectors by the number of words they were made from."""

@@ -22,7 +22,7 @@ from mufuru.lock import locked
 
 @dataclass(frozen=True)
 class Release:
-    """Where the files are, and what they have to be."""
+    """Where the files are, their checksums and their counts."""
 
     files: tuple[Remote, Remote, Remote]
     """Training, validation and test."""
