@@ -13,9 +13,8 @@ import pytest
 import torch
 from file_server import FileServer, file_server
 
-from mufuru.experiments.data import sst
+from mufuru.experiments.data import DataError, sst
 from mufuru.experiments.data.download import DownloadError, Remote
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples
 from mufuru.experiments.data.sst import Release, Treebank
 from mufuru.experiments.data.trees import Tree, parse

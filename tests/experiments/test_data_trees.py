@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import trees
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, trees
 from mufuru.experiments.data.lines import read_lines
 from mufuru.experiments.data.trees import Tree, parse, render
 

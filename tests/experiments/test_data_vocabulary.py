@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 
 TOKENS = ["b", "a", "c", "a", "b", "a", "<eos>", "d", "c", "<eos>"]

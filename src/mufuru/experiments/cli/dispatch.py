@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from mufuru.experiments.cli.usage import UsageError
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError

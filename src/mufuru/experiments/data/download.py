@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import mufuru
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.kernels.library import default_cache
 from mufuru.lock import locked
 

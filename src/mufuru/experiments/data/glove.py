@@ -22,8 +22,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.download import Remote, data_folder, fetch
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import opened, zip_names
 from mufuru.experiments.settings import SettingError, choose
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.lines import read_lines
 from mufuru.experiments.data.tables import LABEL, TEXT, is_number
 

@@ -11,10 +11,9 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mufuru.experiments.data import text
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data import DataError, text
 from mufuru.experiments.data.download import DownloadError, Remote, data_folder, fetch, is_right, mismatch, part_of
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 from mufuru.experiments.files import write_atomically
 from mufuru.lock import locked

@@ -14,9 +14,8 @@ from typing import Literal
 
 import torch
 
-from mufuru.experiments.data import trees
+from mufuru.experiments.data import DataError, trees
 from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.lines import decoded, zip_contents
 from mufuru.experiments.data.trees import Tree

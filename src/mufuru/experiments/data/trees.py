@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 
 LABELS = 5
 """Number of labels: from 0, very negative, over 2, neutral, to 4, very positive."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 
 Numbers = npt.NDArray[np.int64]
 UNKNOWN = "<unk>"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mufuru.experiments import tasks
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import checkpoint, randomness
 from mufuru.experiments.engine.errors import RunError, resume_command
 from mufuru.experiments.record import RecordError, RunFolder, read_document

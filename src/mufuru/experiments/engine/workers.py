@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.engine.fit import fit
 from mufuru.experiments.engine.progress import Progress

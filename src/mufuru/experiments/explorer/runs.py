@@ -11,7 +11,7 @@ from torch import nn
 
 import mufuru
 from mufuru import MuFuRU
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.explorer import formulas, inside
 from mufuru.experiments.explorer.kinds import reader_for
 from mufuru.experiments.explorer.kinds.reader import Reader, Steps

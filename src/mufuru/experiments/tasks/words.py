@@ -8,8 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
-from mufuru.experiments.data import glove
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, glove
 from mufuru.experiments.data.glove import Vectors
 from mufuru.experiments.settings import SettingError, check_fraction, check_positive
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.explorer.kinds.reader import Prediction, Reader, Steps, prefixes, ranked
 from mufuru.experiments.tasks.classify.encoding import encode
 from mufuru.experiments.tasks.classify.predictor import Predictor, Sequence

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import mufuru
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.tasks.lm.batches import Window
 from mufuru.experiments.tasks.lm.function_words import FUNCTION_WORDS

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from mufuru.experiments.data import ptb, text
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import choose
 from mufuru.experiments.tasks.cells import detach
