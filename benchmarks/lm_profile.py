@@ -28,7 +28,7 @@ from lm_profile_tables import GRU, LEAN, LSTM, MUFURU, PLAIN, Profile, page
 from record import machine
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine.fit import keep_freed
 from mufuru.experiments.tasks.cells import detach

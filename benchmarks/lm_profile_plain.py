@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.tasks.lm import LMConfig, LMTask
 
 

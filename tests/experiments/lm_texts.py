@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig, CellName

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 from torch.nn.utils.rnn import PackedSequence
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.draws import Draws
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer, per_step

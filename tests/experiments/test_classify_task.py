@@ -13,8 +13,7 @@ import torch
 from classify_data import CELLS, WORDS, config, labelled, task, write_vectors
 from torch import nn
 
-from mufuru.experiments.data import sst
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, sst
 from mufuru.experiments.data.vocabulary import UNKNOWN
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, from_json, to_json

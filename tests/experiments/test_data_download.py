@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, file_server
 
-from mufuru.experiments.data import download
+from mufuru.experiments.data import DataError, download
 from mufuru.experiments.data.download import DownloadError, Remote, fetch
-from mufuru.experiments.data.errors import DataError
 
 DATA = random.Random(1).randbytes(300_000)
 WRONG = random.Random(2).randbytes(300_000)

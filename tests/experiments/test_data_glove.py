@@ -17,9 +17,8 @@ from file_server import FileServer, file_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import glove
+from mufuru.experiments.data import DataError, glove
 from mufuru.experiments.data.download import Remote
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.glove import Vectors
 from mufuru.experiments.settings import SettingError
 

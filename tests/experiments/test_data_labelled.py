@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import labelled, tables
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, labelled, tables
 from mufuru.experiments.data.examples import Examples, Labelled
 
 PAIRS = [(f"this is text number {row}", ("bad", "good")[row % 2]) for row in range(20)]

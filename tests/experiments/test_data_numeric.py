@@ -10,8 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import labelled, numeric
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, labelled, numeric
 
 
 def write(folder: Path, content: str, name: str = "Series_TRAIN.tsv") -> Path:

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from file_server import FileServer, file_server
 
-from mufuru.experiments.data import ptb
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data import DataError, ptb
 from mufuru.experiments.data.download import DownloadError, Remote
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.ptb import Release
+from mufuru.experiments.data.text import Corpus
 
 FILES = {
     "ptb.train.txt": b" the cat <unk> \n the N <unk> sat \n",

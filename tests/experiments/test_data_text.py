@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mufuru.experiments.cli import doctor
-from mufuru.experiments.data import text
-from mufuru.experiments.data.corpus import Corpus
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, text
 from mufuru.experiments.data.lines import read_lines
+from mufuru.experiments.data.text import Corpus
 
 SMALL = b"the cat sat\non  the\tmat\n\nthe end"
 WORDS = ["the", "cat", "sat", "<eos>", "on", "the", "mat", "<eos>", "<eos>", "the", "end", "<eos>"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,37 +13,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 
 TOKENS = ["b", "a", "c", "a", "b", "a", "<eos>", "d", "c", "<eos>"]
 some_tokens = st.lists(st.sampled_from(["a", "b", "c", "d", "<unk>", "<eos>"]), max_size=30)
 
 
+def build(tokens: Iterable[str], *options: Any, **more: Any) -> Vocabulary:
+    return Vocabulary.from_counts(Counter(tokens), *options, **more)
+
+
 def test_the_most_frequent_first_and_ties_as_they_come() -> None:
-    assert Vocabulary.build(TOKENS).words == ("a", "b", "c", "<eos>", "d", "<unk>")
+    assert build(TOKENS).words == ("a", "b", "c", "<eos>", "d", "<unk>")
 
 
 def test_the_size_counts_the_special_words() -> None:
-    assert Vocabulary.build(TOKENS, size=4).words == ("a", "b", "<eos>", "<unk>")
+    assert build(TOKENS, size=4).words == ("a", "b", "<eos>", "<unk>")
 
 
 def test_the_smallest_count_spares_the_special_words() -> None:
-    assert Vocabulary.build([*TOKENS, "<unk>"], min_count=3).words == ("a", "<eos>", "<unk>")
+    assert build([*TOKENS, "<unk>"], min_count=3).words == ("a", "<eos>", "<unk>")
 
 
 def test_both_limits() -> None:
-    assert Vocabulary.build(TOKENS, size=4, min_count=3).words == ("a", "<eos>", "<unk>")
+    assert build(TOKENS, size=4, min_count=3).words == ("a", "<eos>", "<unk>")
 
 
 def test_characters_have_no_end_of_line() -> None:
-    made = Vocabulary.build("hello\n", extra=())
+    made = build("hello\n", extra=())
     assert made.words == ("l", "h", "e", "o", "\n", "<unk>")
     assert made.end is None
 
 
 def test_without_an_unknown_word() -> None:
-    made = Vocabulary.build(TOKENS, unknown=None)
+    made = build(TOKENS, unknown=None)
     assert made.words == ("a", "b", "c", "<eos>", "d")
     assert made.unknown_index is None
     assert made.encode(["d", "a"]).tolist() == [4, 0]
@@ -68,9 +74,9 @@ def test_build_does_what_the_plainest_way_does(tokens: list[str], size: int | No
     expected = naive_words(tokens, size, min_count)
     if len(expected) == 2:
         with pytest.raises(DataError, match="would hold only <eos> and <unk>"):
-            Vocabulary.build(tokens, size, min_count)
+            build(tokens, size, min_count)
     else:
-        assert list(Vocabulary.build(tokens, size, min_count).words) == expected
+        assert list(build(tokens, size, min_count).words) == expected
 
 
 @given(some_tokens)
@@ -136,11 +142,11 @@ def test_json_and_back(unknown: str | None) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], 'should be an object of "words" and "unknown"'),
-        ({"words": ["a"]}, 'should be an object of "words" and "unknown"'),
-        ({"words": ["a", 1], "unknown": None}, "should be a list of strings"),
-        ({"words": "a", "unknown": None}, "should be a list of strings"),
-        ({"words": ["a"], "unknown": 3}, "should be a string or null, got 3"),
+        ([], 'should be an object of "words", a list of strings, and "unknown"'),
+        ({"words": ["a"]}, "should be an object"),
+        ({"words": ["a", 1], "unknown": None}, "should be an object"),
+        ({"words": "a", "unknown": None}, "should be an object"),
+        ({"words": ["a"], "unknown": 3}, "should be an object"),
         ({"words": ["a", "b", "a"], "unknown": None}, "got 'a' more than once"),
         ({"words": ["a"], "unknown": "<unk>"}, "should hold its word for unknown ones, '<unk>'"),
     ],
@@ -161,4 +167,4 @@ def test_a_stored_vocabulary_that_is_none(data: Any, message: str) -> None:
 )
 def test_a_vocabulary_of_only_unknown(tokens: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=f"the vocabulary would hold only <eos> and <unk>: {message}"):
-        Vocabulary.build(tokens, **options)
+        build(tokens, **options)

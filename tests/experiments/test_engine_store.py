@@ -12,7 +12,7 @@ import pytest
 from lm_texts import config
 from toy import intrude, toy
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import Interrupted, RunError, checkpoint, fit, load_run
 from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.sweep import Job, sweep

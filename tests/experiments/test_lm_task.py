@@ -13,8 +13,8 @@ import pytest
 import torch
 from lm_texts import CELLS, END, VOCABULARY, WORDS, config, corpus, stream, task
 
-from mufuru.experiments.data.corpus import Corpus
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json

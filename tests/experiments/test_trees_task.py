@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tree_data import CELLS, config, task, treebank, trees, write
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.sst import Treebank
 from mufuru.experiments.data.trees import Tree, parse
 from mufuru.experiments.engine import evaluate

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import mufuru_command
 from mufuru.experiments.cli.usage import UsageError
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError

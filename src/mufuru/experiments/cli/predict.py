@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.lines import read_input
 from mufuru.experiments.ship import load_as
 from mufuru.experiments.tasks.task import Prediction, Predictor

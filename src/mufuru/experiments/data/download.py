@@ -19,7 +19,7 @@ from typing import Any
 
 import mufuru
 from mufuru.disk import locked
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.kernels.library import default_cache
 
 RETRIES = 3
@@ -162,13 +162,12 @@ def _shown(pieces: Iterable[bytes], name: str, done: int, total: int | None) -> 
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    verb = "continuing" if done else "downloading"
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    title = f"{'continuing' if done else 'downloading'} {name}"
+    columns = (TextColumn(title), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     if not console.is_terminal:
-        size = "" if total is None else f" ({total / 1e6:.1f} MB)"
-        print(f"{verb} {name}{size}", file=sys.stderr, flush=True)
-    with Progress(TextColumn(f"{verb} {name}"), *columns, console=console, disable=not console.is_terminal) as bar:
+        print(title if total is None else f"{title} ({total / 1e6:.1f} MB)", file=sys.stderr, flush=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=total, completed=done)
         for piece in pieces:
             yield piece

@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.corpus import PARTS
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import PARTS, DataError
 from mufuru.experiments.draws import permutation
 
 Kind = Literal["text", "numeric"]

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.download import Remote, data_folder, fetch
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.lines import opened, zip_names
 from mufuru.experiments.settings import SettingError, choose
 
@@ -38,8 +38,6 @@ class Source:
 
     archive: Remote
     dimensions: tuple[int, ...]
-    lower_case: bool
-    """Whether all words are in lower case."""
 
     def member(self, dimension: int) -> str:
         """Return the name of the file of a dimension."""
@@ -58,7 +56,6 @@ SOURCES = {
             862_182_613,
         ),
         (50, 100, 200, 300),
-        lower_case=True,
     ),
     "840B": Source(
         Remote(
@@ -68,7 +65,6 @@ SOURCES = {
             2_176_768_927,
         ),
         (300,),
-        lower_case=False,
     ),
 }
 """GloVe's vectors by the number of words they were made from."""

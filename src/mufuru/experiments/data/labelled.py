@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data import numeric, tables
-from mufuru.experiments.data.corpus import PARTS, check_apart
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import PARTS, DataError, numeric, tables
 from mufuru.experiments.data.examples import Examples, Kind, Labelled, stratified
 from mufuru.experiments.data.tables import Columns, Row, Table, is_number
+from mufuru.experiments.data.text import check_apart
 from mufuru.experiments.data.tokens import Cut, tokenise
 
 Format = Literal["csv", "tsv", "jsonl", "numeric"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 
 BOM = codecs.BOM_UTF8
 

@@ -1,14 +1,13 @@
 """Sequences of numbers in the layout of the UCR archive: in each line a label, then the values of the steps.
 
 Tabs, commas or blanks separate them, whichever the first line has. Sequences may differ in length. A missing value is
-`NaN`, `?` or nothing; at the end of a line it means that the sequence is shorter, elsewhere it is refused, since what
-should stand there is not for a program to say. Values are taken as they are: nothing is scaled. A first line of names
-is passed over. A label that is a whole number is written as one: `1.0000000e+00` is `1`.
+`NaN`, `?` or nothing; at the end of a line it means that the sequence is shorter, elsewhere it is refused, since a
+program cannot know it. Values are taken as they are: nothing is scaled. A first line of names
+is skipped. A label that is a whole number is written as one: `1.0000000e+00` is `1`.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.lines import read_lines
 from mufuru.experiments.data.tables import LABEL, TEXT, is_number
 
@@ -34,7 +33,7 @@ class Series(NamedTuple):
 
 
 def looks_numeric(path: Path) -> bool:
-    """Whether the first lines of a file are of this layout: three fields or more, all but the first numbers.
+    """Return whether the first lines of a file are of this layout: three fields or more, all but the first numbers.
 
     They are not if the first has the usual name of a column of texts, or that of labels beyond the first place.
     """
@@ -50,28 +49,31 @@ def looks_numeric(path: Path) -> bool:
 
 
 def read(path: Path) -> list[Series]:
-    """All sequences of a file."""
+    """Return all sequences of a file."""
     separator: str | None = None
     named = False
-    found: list[Series] = []
+    series: list[Series] = []
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
-        separator = separator if found else _separator(line)
+        separator = separator if series else _separator(line)
         label, *fields = _fields(line, separator)
-        if not found and not named and fields and not any(map(_is_value, fields)):
-            _check_names(path, number, [label, *fields])
+        if not series and not named and fields and not any(map(_is_value, fields)):
+            misplaced = next((name for name in fields if name.casefold() in LABEL), None)
+            if misplaced is not None:
+                raise DataError(f"{path}, line {number}: the column {misplaced!r} should be the first: a label, then "
+                                "the values")  # fmt: skip
             named = True
             continue
         where = f"{path}, line {number}"
-        found.append(Series(number, _label(label, where), _values(fields, where)))
-    if not found:
+        series.append(Series(number, _label(label, where), _values(fields, where)))
+    if not series:
         raise DataError(f"{path} is empty: expected a label and the values of a sequence in each line")
-    return found
+    return series
 
 
 def values(line: str) -> Tensor:
-    """(steps, 1): a sequence without a label."""
+    """Return a sequence without a label, (steps, 1)."""
     return _values(_fields(line, _separator(line)), "a sequence")
 
 
@@ -98,25 +100,9 @@ def _values(fields: list[str], where: str) -> Tensor:
         fields.pop()
     if not fields:
         raise DataError(f"{where}: expected the values of its steps, got none")
-    try:
-        found = list(map(float, fields))
-    except ValueError:
-        found = [math.nan]
-    # NaN is not below anything
-    if not all(abs(value) <= LARGEST for value in found):
-        place = next(place for place, field in enumerate(fields) if not _finite(field))
-        got = f"{fields[place]!r}" if fields[place] else "nothing"
-        raise DataError(f"{where}: expected a number for step {place + 1}, got {got}. Only the last values of a "
-                        "sequence may be missing")  # fmt: skip
-    return torch.from_numpy(np.array(found, np.float32)).unsqueeze(1)
-
-
-def _finite(field: str) -> bool:
-    return is_number(field) and abs(float(field)) <= LARGEST
-
-
-def _check_names(path: Path, number: int, names: list[str]) -> None:
-    """Refuse a header that says that the label is elsewhere."""
-    label = next((name for name in names[1:] if name.casefold() in LABEL), None)
-    if label is not None:
-        raise DataError(f"{path}, line {number}: the column {label!r} should be the first: a label, then the values")
+    for step, field in enumerate(fields, 1):
+        # NaN is not below anything
+        if not is_number(field) or not abs(float(field)) <= LARGEST:
+            raise DataError(f"{where}: expected a number for step {step}, got {repr(field) if field else 'nothing'}. "
+                            "Only the last values of a sequence may be missing")  # fmt: skip
+    return torch.from_numpy(np.array(list(map(float, fields)), np.float32)).unsqueeze(1)

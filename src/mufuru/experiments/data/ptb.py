@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mufuru.disk import locked, write_atomically
-from mufuru.experiments.data import text
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data import DataError, text
 from mufuru.experiments.data.download import DownloadError, Remote, data_folder, fetch, is_right, mismatch, part_of
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 
 
 @dataclass(frozen=True)
 class Release:
-    """Where the files are, and what they have to be."""
+    """Where the files are, their checksums and their counts."""
 
     files: tuple[Remote, Remote, Remote]
     """Training, validation and test."""

@@ -14,9 +14,8 @@ from typing import Literal
 
 import torch
 
-from mufuru.experiments.data import trees
+from mufuru.experiments.data import DataError, trees
 from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
-from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.lines import decoded, zip_contents
 from mufuru.experiments.data.trees import Tree
@@ -48,26 +47,14 @@ class Treebank:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Counts by which the literature knows a treebank; threes are of training, validation and test."""
-
-    sentences: tuple[int, int, int]
-    polar: tuple[int, int, int]
-    """Sentences that are not neutral."""
-    phrases: int
-    """Phrases of training that are not neutral, each as often as it occurs."""
-    distinct: int
-    """The same, each once."""
-
-
-@dataclass(frozen=True)
 class Release:
     """Where the treebank is, its checksums and its counts."""
 
     archive: Remote
     checksums: tuple[str, str, str]
     """Checksums of `FILES`."""
-    counts: Counts
+    sentences: tuple[int, int, int]
+    """Sentences of training, validation and test."""
 
 
 SST = Release(
@@ -82,7 +69,7 @@ SST = Release(
         "sha256:0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
         "sha256:6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
     ),
-    Counts((8_544, 1_101, 2_210), (6_920, 872, 1_821), 98_794, 77_616),
+    (8_544, 1_101, 2_210),
 )
 
 
@@ -90,7 +77,7 @@ def load(folder: Path | None = None, *, download: bool = True, release: Release 
     """Read the treebank from a folder, or from the data folder, to which it is downloaded if it is not there.
 
     The folder has the archive or the files `FILES`, in itself, in its folder `sst` or in `trees`. Every file is checked
-    by its sha256, and sentences and phrases are counted.
+    by its sha256, and sentences are counted.
     """
     if folder is not None:
         files = _given(Path(folder), release.archive.name, "Leave the folder out to have them downloaded")
@@ -101,24 +88,15 @@ def load(folder: Path | None = None, *, download: bool = True, release: Release 
             raise DataError(f"{path} is not that file of the Stanford Sentiment Treebank: {wrong}. Leave the folder "
                             "out to have the right one downloaded, or read it as a treebank of your own")  # fmt: skip
     treebank = _parsed(files, "Stanford Sentiment Treebank")
-    if (found := count(treebank)) != release.counts:
-        raise DataError(f"the Stanford Sentiment Treebank was read as {found}, expected {release.counts}: "
-                        "please report this")  # fmt: skip
+    if (counts := (len(treebank.train), len(treebank.valid), len(treebank.test))) != release.sentences:
+        raise DataError(f"the Stanford Sentiment Treebank was read as {counts} sentences, expected "
+                        f"{release.sentences}: please report this")  # fmt: skip
     return treebank
 
 
 def load_own(folder: Path) -> Treebank:
     """Read a user's own treebank: `FILES`, or a zip archive with them in its folder `trees`, without other checks."""
     return _parsed(_given(Path(folder), None, "Name your files so"), Path(folder).name)
-
-
-def count(treebank: Treebank) -> Counts:
-    """Count sentences and phrases, to compare with the literature."""
-    parts = treebank.train, treebank.valid, treebank.test
-    phrases = [phrase for tree in treebank.train for phrase, label in _phrases(tree) if label != NEUTRAL]
-    train, valid, test = (len(part) for part in parts)
-    polar, polar_valid, polar_test = (sum(tree.label != NEUTRAL for tree in part) for part in parts)
-    return Counts((train, valid, test), (polar, polar_valid, polar_test), len(phrases), len(set(phrases)))
 
 
 def examples(

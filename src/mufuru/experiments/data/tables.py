@@ -18,7 +18,7 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.lines import read_lines
 from mufuru.ops import did_you_mean
 

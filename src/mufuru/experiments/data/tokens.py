@@ -25,7 +25,7 @@ Cut = Literal["words", "blanks", "characters"]
 
 
 def tokenise(text: str, cut: Cut = "words", lower: bool = True) -> list[str]:
-    """The tokens of a text.
+    """Return the tokens of a text.
 
     >>> tokenise("It's a well-made film... isn't it?")
     ['it', "'s", 'a', 'well-made', 'film', '...', 'is', "n't", 'it', '?']
@@ -35,8 +35,8 @@ def tokenise(text: str, cut: Cut = "words", lower: bool = True) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Words, numbers and punctuation."""
-    return [found[0] for found in _pattern().finditer(text.replace("\u2019", "'"))]
+    """Return words, numbers and punctuation."""
+    return [match[0] for match in _pattern().finditer(text.replace("\u2019", "'"))]
 
 
 CUTS: dict[str, Callable[[str], list[str]]] = {"words": words, "blanks": str.split, "characters": list}
@@ -57,6 +57,6 @@ def _pattern() -> re.Pattern[str]:
 
 
 def _marks() -> str:
-    """What a word may hold beside Python's letters: vowel signs of many scripts, accents on their own, and joiners."""
+    """Return what a word may hold beside Python's letters: vowel signs, accents on their own, and joiners."""
     marks = (chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code)).startswith("M"))
     return "".join(marks) + "\u200c\u200d"

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 
 Numbers = npt.NDArray[np.int64]
 UNKNOWN = "<unk>"
@@ -39,18 +39,6 @@ class Vocabulary:
             raise DataError(f"a vocabulary should hold every word once, got {twice!r} more than once")
         if self.unknown is not None and self.unknown not in self._index:
             raise DataError(f"a vocabulary should hold its word for unknown ones, {self.unknown!r}: it does not")
-
-    @classmethod
-    def build(
-        cls,
-        tokens: Iterable[str],
-        size: int | None = None,
-        min_count: int = 1,
-        extra: tuple[str, ...] = (END,),
-        unknown: str | None = UNKNOWN,
-    ) -> Vocabulary:
-        """Return the vocabulary of a text; see `from_counts`."""
-        return cls.from_counts(Counter(tokens), size, min_count, extra, unknown)
 
     @classmethod
     def from_counts(
@@ -122,14 +110,11 @@ class Vocabulary:
     @classmethod
     def from_json(cls, data: Any) -> Vocabulary:
         """Return the vocabulary that `to_json` wrote."""
-        if not isinstance(data, dict) or set(data) != {"words", "unknown"}:
-            raise DataError('a stored vocabulary should be an object of "words" and "unknown"')
-        words, unknown = data["words"], data["unknown"]
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise DataError("the words of a stored vocabulary should be a list of strings")
-        if not isinstance(unknown, str | None):
-            raise DataError(f"the unknown word of a stored vocabulary should be a string or null, got {unknown!r}")
-        return cls(tuple(words), unknown)
+        known = isinstance(data, dict) and set(data) == {"words", "unknown"} and isinstance(data["words"], list)
+        if not known or not all(isinstance(word, str) for word in (*data["words"], data["unknown"] or "")):
+            raise DataError('a stored vocabulary should be an object of "words", a list of strings, and "unknown", '
+                            "a string or null")  # fmt: skip
+        return cls(tuple(data["words"]), data["unknown"])
 
 
 def _nothing_left(counts: Mapping[str, int], size: int | None, min_count: int, special: tuple[str, ...]) -> str:

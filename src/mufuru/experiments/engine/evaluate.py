@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import mufuru
 from mufuru.experiments import tasks
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import checkpoint, randomness
 from mufuru.experiments.engine.errors import RunError, resume_command
 from mufuru.experiments.record import RecordError, RunFolder, read_document

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine.errors import Interrupted, RunError, Stop
 from mufuru.experiments.engine.fit import fit
 from mufuru.experiments.engine.progress import Overall, Progress

@@ -12,7 +12,7 @@ from torch import nn
 
 import mufuru
 from mufuru import MuFuRU
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.explorer import numbers, requests
 from mufuru.experiments.explorer.requests import Refused, View
 from mufuru.experiments.settings import SettingError

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mufuru.experiments.data import glove
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, glove
 from mufuru.experiments.data.glove import Vectors
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.settings import SettingError, check_fraction, check_positive

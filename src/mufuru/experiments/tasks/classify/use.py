@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.labelled import values
 from mufuru.experiments.data.tokens import tokenise
 from mufuru.experiments.tasks.classify.batches import encode

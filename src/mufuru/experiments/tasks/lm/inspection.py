@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import mufuru
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 
 GROUPS = {

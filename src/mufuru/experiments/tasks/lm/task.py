@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mufuru.experiments.data import ptb, text
-from mufuru.experiments.data.corpus import Corpus
+from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import choose
 from mufuru.experiments.tasks.cells import detach

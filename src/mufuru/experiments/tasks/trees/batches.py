@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mufuru import Levels
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data.trees import Tree, render
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.draws import permutation

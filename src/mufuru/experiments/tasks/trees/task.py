@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import mufuru
-from mufuru.experiments.data import sst
-from mufuru.experiments.data.errors import DataError
+from mufuru.experiments.data import DataError, sst
 from mufuru.experiments.data.sst import Treebank
 from mufuru.experiments.data.trees import LABELS, Tree
 from mufuru.experiments.settings import choose
