@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import mufuru
-from mufuru.recurrent import State
 
 BATCH, WINDOW = 16, 64
 
@@ -31,7 +30,7 @@ class Writer(nn.Module):
         self.rnn = mufuru.MuFuRU(32, 128)
         self.output = nn.Linear(128, characters)
 
-    def forward(self, tokens: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, tokens: Tensor, state: mufuru.State | None = None) -> tuple[Tensor, mufuru.State]:
         outputs, state = self.rnn(self.embedding(tokens), state)
         return self.output(outputs), state
 
@@ -75,8 +74,8 @@ def main() -> None:
     if options.file and not options.file.is_file():
         parser.error(f"{options.file}: there is no such file, expected a text")
     torch.manual_seed(0)
-    modules = (mufuru.layer, mufuru.unit, mufuru.trace, mufuru.ops, mufuru.recorder)
-    text = options.file.read_text("utf-8") if options.file else "\n".join(map(inspect.getsource, modules))
+    classes = (mufuru.MuFuRU, mufuru.MuFuRUCell, mufuru.Trace, mufuru.Op, mufuru.Recorder, mufuru.TreeMuFuRU)
+    text = options.file.read_text("utf-8") if options.file else "\n".join(map(inspect.getsource, classes))
     alphabet = sorted(set(text))
     tokens = torch.tensor([alphabet.index(character) for character in text])
     model = Writer(len(alphabet))

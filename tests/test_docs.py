@@ -43,6 +43,8 @@ GENERATED_FROM = (
     "benchmarks/results/features.json",
     "benchmarks/results/initialisation.json",
 )
+BRIDGES = {"torchrl"}
+"""Modules for another library, imported by their own names."""
 MODULES = [name for _, name, _ in pkgutil.walk_packages(mufuru.__path__, "mufuru.")]
 
 
@@ -71,6 +73,19 @@ def _command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "examples").glob("*.py"))], ids=name_of)
+def test_only_public_names_are_used(page: Path) -> None:
+    """A page or an example that needs more than `mufuru.__all__` shows what should be in it."""
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(body for kind, body in BLOCK.findall(text) if kind == "python") if page.suffix == ".md" else text
+    used = set(re.findall(r"(?<![\w./-])mufuru\.(\w+)", code))
+    used |= set(re.findall(r"^::: mufuru\.(\w+)", text, re.MULTILINE))
+    for names in re.findall(r"^from mufuru import (.+)$", code, re.MULTILINE):
+        used |= {name.partition(" as ")[0] for name in names.split(", ")}
+    assert not re.search(r"^from mufuru\.", code, re.MULTILINE)
+    assert used <= set(mufuru.__all__) | BRIDGES
 
 
 # torch's own, once, when its compiler is first used

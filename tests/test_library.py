@@ -235,7 +235,7 @@ def test_new_folders_and_files_are_for_the_user_alone(tmp_path: Path, sources: P
 def test_left_over_of_a_killed_process_is_removed(tmp_path: Path, sources: Path) -> None:
     find(tmp_path, sources)
     path = cached_file(tmp_path)
-    left_over = path.with_name(f"{path.stem.rsplit('-', 1)[0]}x1y2.tmp")
+    left_over = path.with_name(f".{path.name}.x1y2.tmp")
     left_over.write_bytes(b"half")
     path.unlink()
     assert_works(find(tmp_path, sources), "built")

@@ -17,7 +17,7 @@ from tree_oracle import chain, compose, numbered, random_tree, state
 
 import mufuru
 from mufuru import PAPER, Levels, MuFuRU, TreeMuFuRU
-from mufuru.levels import bottom_up
+from mufuru.tree_order import bottom_up
 
 N, M = 3, 4
 # the same float64 operations in another order

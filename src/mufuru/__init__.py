@@ -11,17 +11,19 @@ if (
     # python -m mufuru begins here, and torch comes next: Ctrl-C ends the process at once, as mufuru_command says
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from mufuru import export, plot
+from mufuru import export, int8, plot
 from mufuru.cell import MuFuRUCell
 from mufuru.kernels import use_kernel
+from mufuru.kernels.library import status as kernel_status
 from mufuru.layer import MuFuRU
-from mufuru.levels import Levels
 from mufuru.ops import PAPER, Op, register, unregister
+from mufuru.prune import without_operations
 from mufuru.recorder import Recorder
+from mufuru.recurrent import State
 from mufuru.saving.files import PretrainedError
-from mufuru.smaller import without_operations
 from mufuru.trace import Trace, intervene, tracing
 from mufuru.tree import TreeMuFuRU, TreeTrace
+from mufuru.tree_order import Levels
 
 __version__ = "0.1.0"
 
@@ -33,12 +35,15 @@ __all__ = [
     "Op",
     "PretrainedError",
     "Recorder",
+    "State",
     "Trace",
     "TreeMuFuRU",
     "TreeTrace",
     "__version__",
     "export",
+    "int8",
     "intervene",
+    "kernel_status",
     "plot",
     "register",
     "tracing",

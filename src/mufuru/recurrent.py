@@ -16,8 +16,8 @@ from mufuru.door import check_numbers
 from mufuru.kernels.run import Masks, Packed, Result, Run, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
-from mufuru.saving.layer import PretrainedLayer
-from mufuru.trace import Observable, Steps
+from mufuru.saving.pretrained import Pretrained
+from mufuru.trace import Steps, Trace
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, Unit, Weights, op_biases
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -31,7 +31,7 @@ def autocasting(tensor: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-class Recurrent(Observable, PretrainedLayer):
+class Recurrent(Pretrained):
     """A module made of units. Every constructor argument is kept as an attribute of the same name."""
 
     dtype_error: type[Exception] = ValueError
@@ -52,6 +52,8 @@ class Recurrent(Observable, PretrainedLayer):
         kernel: kernels.Choice,
     ) -> None:
         super().__init__()
+        self._traces: list[Trace] | None = None
+        self._allowed: tuple[bool, ...] | None = None
         self.unit = Unit(
             input_size, hidden_size, operations.resolve(ops), reset, activation,
             controller_size, controller_activation, bias,
@@ -66,7 +68,8 @@ class Recurrent(Observable, PretrainedLayer):
         self._packed: dict[int, Packed] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_packed": {}}
+        # a copy made inside `tracing` or `intervene` outlives it: nobody would ever set it free
+        return {**self.__dict__, "_packed": {}, "_traces": None, "_allowed": None}
 
     @property
     def ops(self) -> tuple[str, ...]:

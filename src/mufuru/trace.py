@@ -91,31 +91,13 @@ class Trace:
         return self.parts[layer * self.directions + direction]
 
 
-class Observable(nn.Module):
-    """What a layer needs so that `tracing` and `intervene` can reach it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._traces: list[Trace] | None = None
-        self._allowed: tuple[bool, ...] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a copy made inside `tracing` or `intervene` outlives it: nobody would ever set it free
-        return {**self.__dict__, "_traces": None, "_allowed": None}
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        """The names of the operations, in order."""
-        raise NotImplementedError
-
-
 @contextmanager
 def tracing(module: nn.Module) -> Iterator[dict[str, list[Trace]]]:
     """Collect a `Trace` for every forward pass of every `MuFuRU` layer inside `module`, by the layer's name.
 
     Gradients flow through the traced weights unless the passes run under `torch.no_grad()`.
     """
-    layers = _observables(module)
+    layers = _layers(module)
     traces: dict[str, list[Trace]] = {name: [] for name in layers}
     before = {name: layer._traces for name, layer in layers.items()}
     try:
@@ -133,7 +115,7 @@ def intervene(module: nn.Module, *, forbid: Sequence[str] | str = (), force: str
     forced one. The other operations' weights are renormalised, as if the forbidden logits were minus infinity.
     """
     forbidden = (forbid,) if isinstance(forbid, str) else tuple(forbid)
-    layers = _observables(module)
+    layers = _layers(module)
     allowed = {name: _allowed(layer.ops, forbidden, force) for name, layer in layers.items()}
     before = {name: layer._allowed for name, layer in layers.items()}
     try:
@@ -145,8 +127,9 @@ def intervene(module: nn.Module, *, forbid: Sequence[str] | str = (), force: str
             layer._allowed = before[name]
 
 
-def _observables(module: nn.Module) -> dict[str, Observable]:
-    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, Observable)}
+def _layers(module: nn.Module) -> dict[str, Any]:
+    """The layers inside a module that keep traces, by name: all that build on `Recurrent`."""
+    layers = {name: layer for name, layer in module.named_modules() if "_traces" in vars(layer)}
     if not layers:
         raise ValueError(f"{type(module).__name__} contains no MuFuRU or MuFuRUCell")
     return layers

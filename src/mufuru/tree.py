@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from mufuru import ops as operations
-from mufuru.levels import Levels, bottom_up
 from mufuru.ops import Op, OpLike
 from mufuru.recurrent import Device
-from mufuru.saving.layer import PretrainedLayer
+from mufuru.saving.pretrained import Pretrained
+from mufuru.tree_order import Levels, bottom_up
 from mufuru.unit import OpBias, op_biases
 
 SIDES = ("left", "right")
@@ -29,7 +29,7 @@ class TreeTrace(NamedTuple):
     """(inner nodes, choices, hidden): how much of each of `TreeMuFuRU.choices` a node took."""
 
 
-class TreeMuFuRU(PretrainedLayer):
+class TreeMuFuRU(Pretrained):
     r"""A Multi-Function Recurrent Unit over binary trees: the states of a node's children, $l$ and $r$, become its own.
 
     $$g_l, g_r = \sigma(W_g [l; r] + b_g), \quad v = \tanh(W_v [g_l \odot l; g_r \odot r] + b_v)$$

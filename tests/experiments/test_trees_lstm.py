@@ -12,7 +12,7 @@ from tree_oracle import chain, lstm, numbered, random_tree
 
 from mufuru import Levels
 from mufuru.experiments.tasks.trees.lstm import TreeLSTM
-from mufuru.levels import bottom_up
+from mufuru.tree_order import bottom_up
 
 N, M = 3, 4
 # the same float64 operations in another order

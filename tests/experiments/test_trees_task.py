@@ -27,7 +27,7 @@ from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, encode, nu
 from mufuru.experiments.tasks.trees.config import TreeCellName
 from mufuru.experiments.tasks.trees.inspection import PHRASE
 from mufuru.experiments.tasks.trees.model import unit
-from mufuru.levels import bottom_up
+from mufuru.tree_order import bottom_up
 
 ULPS = 1e-6
 """Logits are of the size of 1: products of other shapes may round their last bits in another way."""

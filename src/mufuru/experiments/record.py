@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mufuru.experiments.files import write_atomically
+from mufuru.disk import write_atomically
 from mufuru.experiments.settings import to_json
 
 

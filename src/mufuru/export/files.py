@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from mufuru.disk import write_atomically
 from mufuru.export import programs
 from mufuru.kernels import onnx as kernel
 from mufuru.kernels.choice import use_sequence
@@ -110,24 +110,8 @@ def _check_packages() -> None:
 
 
 def _write(model: Any, path: Path) -> None:
-    """To the side first: a failure leaves no half a file, and an older one as it was."""
+    """Check the model, then write it."""
     import onnx
 
     onnx.checker.check_model(model, full_check=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(model.SerializeToString())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    write_atomically(path, model.SerializeToString())

@@ -22,9 +22,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
+from mufuru.disk import locked, write_atomically
 from mufuru.kernels import build
 from mufuru.kernels.build import BuildError
-from mufuru.lock import locked
 
 try:
     import grp
@@ -205,17 +205,10 @@ def _cached(folder: Path, key: str, notes: list[str]) -> _Loaded | None:
 def _store(built: Path, folder: Path, key: str) -> Path:
     """Copy into the cache under a name that ends with the checksum; it appears there complete or not at all."""
     _make_folder(folder)
-    for left_over in folder.glob(f"{key}*.tmp"):
-        left_over.unlink(missing_ok=True)
+    for leftover in folder.glob(f".{key}-*.tmp"):
+        leftover.unlink(missing_ok=True)
     path = folder / f"{key}-{_file_digest(built)}.so"
-    handle, temporary = tempfile.mkstemp(prefix=key, suffix=".tmp", dir=folder)
-    try:
-        with open(handle, "wb") as file:
-            file.write(built.read_bytes())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(path, built.read_bytes(), private=True)
     return path
 
 

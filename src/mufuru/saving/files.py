@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+
+from mufuru.disk import write_atomically
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x80\x8a")
@@ -35,9 +36,9 @@ def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], card
         raise PretrainedError(f"an option of this model cannot be written as JSON: {error}") from None
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).unlink(missing_ok=True)
-    _write(folder / WEIGHTS, data)
-    _write(folder / CARD, card.encode())
-    _write(folder / CONFIG, f"{text}\n".encode())
+    write_atomically(folder / WEIGHTS, data)
+    write_atomically(folder / CARD, card.encode())
+    write_atomically(folder / CONFIG, f"{text}\n".encode())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -106,17 +107,3 @@ def optional(module: str) -> Any:
         if (error.name or "").partition(".")[0] != package:
             raise
         raise ModuleNotFoundError(f"{package} is not installed: pip install 'mufuru[hub]'", name=error.name) from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A reader sees the old file or the new one, whole."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

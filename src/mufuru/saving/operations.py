@@ -70,6 +70,6 @@ def _close(found: list[float | None], saved: list[Any]) -> bool:
 
 def _operations(model: nn.Module) -> Iterator[Op]:
     for module in model.modules():
-        # a layer of this library, all of which build on what stands here
+        # every model of this library has it
         if callable(found := getattr(module, "_operations", None)):
             yield from found()

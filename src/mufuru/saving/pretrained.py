@@ -5,7 +5,9 @@ A folder needs safetensors, the Hub huggingface_hub as well; the library itself 
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from mufuru.int8 import pack, unpack
+from mufuru.ops import Op, did_you_mean
 from mufuru.saving import files
+from mufuru.saving.card import layer_card
 from mufuru.saving.files import CONFIG, WEIGHTS, PretrainedError, optional
 from mufuru.saving.operations import custom_operations, require_operations
 
 FORMAT = 1
 """Of config.json; a reader refuses what is newer than itself."""
 KEYS = ("format", "model", "dtype", "storage", "options", "custom_operations", "sha256")
+MACHINE = ("self", "kernel", "device", "dtype")
+"""Constructor arguments that are no part of the model; which kernel runs is a matter of the machine."""
 STORAGES = ("full", "int8")
 """How the numbers are kept: as they are, or matrices in 8 bits."""
 DTYPES = {
@@ -28,7 +34,8 @@ DTYPES = {
 
 
 class Pretrained(nn.Module):
-    """A model that can be saved to a folder and made again from it; a subclass says what its options are."""
+    """A model that can be saved to a folder and loaded from it. Its options are its constructor's arguments, kept as
+    attributes of the same names, unless a subclass says otherwise."""
 
     def save_pretrained(
         self,
@@ -99,20 +106,55 @@ class Pretrained(nn.Module):
         """What config.json calls the model: the name of mufuru's own class, also for a subclass of it."""
         return next(base.__name__ for base in cls.__mro__ if base.__module__.startswith("mufuru."))
 
+    def _operations(self) -> tuple[Op, ...]:
+        """The operations that the layer composes with; a model of several layers has none of its own."""
+        return ()
+
+    @classmethod
+    def _constructor(cls) -> Callable[..., None]:
+        """The constructor of this library's class, also in a subclass that has its own."""
+        own: Any = next(base for base in cls.__mro__ if base.__module__.startswith("mufuru."))
+        constructor: Callable[..., None] = own.__init__
+        return constructor
+
+    @classmethod
+    def _option_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls._constructor()).parameters if name not in MACHINE]
+
     def _options(self) -> dict[str, Any]:
-        """What JSON can hold of this model's options."""
-        raise NotImplementedError
+        """The model's options as JSON can hold them: constructor arguments, kept as attributes of the same names."""
+        options = {name: getattr(self, name) for name in self._option_names()}
+        if "ops" in options:
+            options["ops"] = list(options["ops"])
+        if isinstance(options.get("op_bias"), Mapping):
+            options["op_bias"] = dict(options["op_bias"])
+        return options
 
     @classmethod
     def _from_options(
         cls, options: Any, tensors: dict[str, Tensor], dtype: torch.dtype, changes: dict[str, Any]
     ) -> Self:
         """A model that fits the tensors; still to be filled. A mistake is a TypeError or a ValueError."""
-        raise NotImplementedError
+        if not isinstance(options, dict):
+            raise TypeError(f"options should be an object, got {type(options).__name__}")
+        known = [*cls._option_names(), "kernel"]
+        for name in {**options, **changes}:
+            if name not in known:
+                raise ValueError(f"unknown option {name!r}: {did_you_mean(name, known)}")
+        for name in ("bidirectional", "learn_initial_state"):
+            if not isinstance(options.get(name, False), bool):
+                raise TypeError(f"{name} should be true or false, got {options[name]!r}")
+        layers = {**options, **changes}.get("num_layers", 1)
+        if isinstance(layers, int) and layers > len(tensors):
+            raise ValueError(f"num_layers is {layers}, expected at most one for each of the {len(tensors)} tensors")
+        # without memory: whether the tensors fit is seen before anything is made of a damaged size
+        make: Callable[..., Self] = cls
+        return make(**{**options, **changes}, device="meta", dtype=dtype)
 
     def _card(self) -> str:
         """The text of README.md."""
-        raise NotImplementedError
+        size = sum(parameter.numel() for parameter in self.parameters())
+        return layer_card(self._model_name(), self._options(), list(custom_operations(self)), size)
 
     def _check_savable(self) -> None:
         """Refuse what could not be loaded again."""

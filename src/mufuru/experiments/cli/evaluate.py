@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import nn
 
+from mufuru.disk import write_atomically
 from mufuru.experiments.cli.show import show_metrics
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
 from mufuru.experiments.engine import evaluate, load_run, store
-from mufuru.experiments.files import write_atomically
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm import LMTask, dynamic

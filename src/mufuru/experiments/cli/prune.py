@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import tyro
 
+from mufuru.disk import beside
 from mufuru.experiments.cli.show import show_metrics
 from mufuru.experiments.cli.usage import UsageError, parse, use_threads
-from mufuru.experiments.files import beside
 from mufuru.experiments.ship import prune
 
 EXAMPLES = """\

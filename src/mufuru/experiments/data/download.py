@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mufuru.disk import locked
 from mufuru.experiments.data.connection import Cut, Refused, ask, pieces
 from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.progress import Progress
-from mufuru.lock import locked
 
 ATTEMPTS = 4
 """How often an address is tried; each attempt goes on where the one before was cut."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mufuru.disk import locked, write_atomically
 from mufuru.experiments.data import text
 from mufuru.experiments.data.archives import read_members
 from mufuru.experiments.data.cache import data_folder
@@ -18,8 +19,6 @@ from mufuru.experiments.data.errors import DataError
 from mufuru.experiments.data.numbering import Numbering
 from mufuru.experiments.data.progress import Progress, progress_for
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.files import write_atomically
-from mufuru.lock import locked
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mufuru.disk import write_atomically
 from mufuru.experiments.engine.errors import RunError, deferred
-from mufuru.experiments.files import write_atomically
 
 ENTRY = "mufuru"
 """Key of the metadata."""

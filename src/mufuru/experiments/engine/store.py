@@ -17,15 +17,14 @@ import numpy as np
 import torch
 
 import mufuru
+from mufuru.disk import locked, remove_leftovers, write_atomically
 from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.checkpoint import Checkpoint, CheckpointError
 from mufuru.experiments.engine.errors import RunError, resume_command, writing_to
-from mufuru.experiments.files import remove_leftovers, write_atomically
 from mufuru.experiments.record import RecordError, RunFolder, config_document, read_json
 from mufuru.experiments.settings import SettingError, from_json
 from mufuru.experiments.tasks import KINDS
 from mufuru.kernels import library
-from mufuru.lock import locked
 
 SOURCE = Path(mufuru.__file__).parent
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mufuru.experiments.files import write_atomically
+from mufuru.disk import write_atomically
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import markdown, models, provenance, render, runs
 from mufuru.experiments.report.page import Block, Command, Page, Picture, Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mufuru.experiments.files import write_atomically
+from mufuru.disk import write_atomically
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import lm, logic, overview, render, runs, sentiment
 from mufuru.experiments.report.page import Page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from mufuru.experiments.files import write_atomically
+from mufuru.disk import write_atomically
 from mufuru.experiments.report.figures import style
 from mufuru.experiments.report.tables import Table
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from mufuru import export
+from mufuru.disk import beside
 from mufuru.experiments.engine import RunError, load_model
-from mufuru.experiments.files import beside
 from mufuru.experiments.record import Record, read_run
 from mufuru.experiments.ship import portable
 from mufuru.experiments.ship.card import card

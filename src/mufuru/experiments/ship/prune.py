@@ -24,7 +24,7 @@ from mufuru.experiments.engine.evaluate import examining, load_weights, make
 from mufuru.experiments.engine.store import open_store
 from mufuru.experiments.record import config_document, read_run
 from mufuru.experiments.tasks.task import Task
-from mufuru.smaller import kept_weights
+from mufuru.prune import kept_weights
 
 Measure = Literal["largest", "mean"]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from mufuru import Levels
-from mufuru.levels import bottom_up
+from mufuru.tree_order import bottom_up
 
 
 class TreeLSTM(nn.Module):

@@ -1,18 +1,27 @@
-"""Writing files so that nothing is lost: a reader sees the old file or the new one, whole."""
+"""Files that survive a crash and other processes: written whole or not at all, and locked by one process at a time."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
-def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
+
+def write_atomically(path: Path, data: bytes, keep: Path | None = None, private: bool = False) -> None:
     """Write beside the file, flush to the disk, read back, then rename. On any failure the old file stands untouched.
 
-    With `keep` the old file lives on under that name; at no moment is there neither.
+    With `keep` the old file lives on under that name; at no moment is there neither. A `private` file is readable and
+    writable by its owner alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -23,7 +32,8 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
             os.fsync(file.fileno())
         if Path(name).read_bytes() != data:
             raise OSError(f"{path} does not read back as it was written")
-        os.chmod(name, 0o666 & ~_umask())
+        if not private:
+            os.chmod(name, 0o666 & ~_umask())
         if keep and path.exists():
             _give_second_name(path, keep)
         os.replace(name, path)
@@ -75,3 +85,35 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def locked(path: Path, timeout: float = math.inf) -> Iterator[bool]:
+    """Hold a lock of the operating system on a file or a folder, and yield whether it was acquired within `timeout`.
+
+    The lock ends with its process, however that ends. A missing file is created. Where the system or the file system
+    has no locks, the lock counts as acquired.
+    """
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield _acquire(handle, time.monotonic() + timeout)
+    finally:
+        # closing is not enough: a forked child may have it open as well
+        with suppress(OSError):
+            if fcntl:
+                fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+def _acquire(handle: int, deadline: float) -> bool:
+    while fcntl:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.05)
+        except OSError:  # a file system without locks
+            break
+    return True

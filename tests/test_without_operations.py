@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import mufuru
 from mufuru import MuFuRU, MuFuRUCell
-from mufuru.smaller import without_operations
+from mufuru.prune import without_operations
 
 LAYERS: dict[str, dict[str, Any]] = {
     "plain": {},
