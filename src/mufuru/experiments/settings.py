@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -121,7 +122,7 @@ def _message(error: BaseException, kind: type[Any] | None) -> str:
     return str(error) if isinstance(error, SettingError) else str(cattrs.v.format_exception(error, kind))
 
 
-def choose(kind: str, name: str, known: dict[str, T]) -> T:
+def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
     """Return an entry by its name, or raise an error that suggests the nearest."""
     if name not in known:
         raise SettingError(f"unknown {kind} {name!r}: {did_you_mean(name, list(known))}")
