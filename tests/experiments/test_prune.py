@@ -13,7 +13,7 @@ from shipped import make_runs
 
 import mufuru
 from mufuru.experiments.engine import RunError, checkpoint, evaluate, load_model, load_run
-from mufuru.experiments.engine.evaluate import examining, read_weights
+from mufuru.experiments.engine.evaluate import examining, read_weights, rebuild
 from mufuru.experiments.record import RunFolder, read_run
 from mufuru.experiments.ship import prune
 from mufuru.experiments.ship.prune import Use, Uses
@@ -115,7 +115,7 @@ def test_where_there_is_nothing_to_lose_nothing_changes(runs: Path) -> None:
             start = (layer.ops.index(op) + 2) * layer.hidden_size
             layer.bias_ih_l0[start : start + layer.hidden_size] = -300.0
     assert prune.measure_use(task, model, "valid").of("largest")["mul"] == 0.0
-    small = prune.rebuilt("lm", prune.without(task.config, UNUSED), prune.pruned_weights(model, UNUSED), runs)
+    small = rebuild("lm", prune.without(task.config, UNUSED), prune.pruned_weights(model, UNUSED), runs)
     # float32 sums in another order
     assert evaluate(task, small, "test") == pytest.approx(evaluate(task, model, "test"), rel=1e-6)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import tyro
@@ -24,15 +24,12 @@ def parse(
 ) -> T:
     """Return the dataclass that the arguments describe. `--help` prints and exits, examples last."""
     check_repeated(arguments, prog)
+    names: dict[str, Any] = {"prog": prog, "description": description, "config": (tyro.conf.OmitArgPrefixes,)}
+    if default is not None:
+        names["default"] = default
     try:
-        return tyro.cli(
-            kind,
-            args=arguments,
-            prog=prog,
-            description=description,
-            default=tyro.MISSING_NONPROP if default is None else default,
-            config=(tyro.conf.OmitArgPrefixes,),
-        )
+        parsed: T = tyro.cli(kind, args=arguments, **names)
+        return parsed
     except SettingError as error:
         raise UsageError(f"{error}. See {prog} --help") from None
     except SystemExit as leaving:
@@ -51,7 +48,7 @@ def check_repeated(arguments: list[str], prog: str) -> None:
 def pick(kind: str, name: str, known: Mapping[str, T]) -> T:
     """Return an entry by its name; a mistyped name is a usage error that suggests the nearest."""
     try:
-        return choose(kind, name, dict(known))
+        return choose(kind, name, known)
     except SettingError as error:
         raise UsageError(str(error)) from None
 

@@ -17,10 +17,9 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor, nn
 
 import mufuru
-from mufuru.experiments import tasks
-from mufuru.experiments.engine import RunError, evaluate, load_run, randomness, read_config
+from mufuru.experiments.engine import RunError, evaluate, load_run, read_config
 from mufuru.experiments.engine.checkpoint import Checkpoint
-from mufuru.experiments.engine.evaluate import examining, load_weights, make
+from mufuru.experiments.engine.evaluate import examining, rebuild
 from mufuru.experiments.engine.store import open_store
 from mufuru.experiments.record import config_document, read_run
 from mufuru.experiments.tasks.cells import CellConfig
@@ -112,7 +111,7 @@ def write_pruned(
     kind, config = read_config(folder)
     smaller_config = without(config, dropped)
     weights = pruned_weights(model, dropped)
-    smaller = rebuilt(kind, smaller_config, weights, output)
+    smaller = rebuild(kind, smaller_config, weights, output)
     before, after = ({split: evaluate(task, which, split) for split in splits} for which in (model, smaller))
     sizes = (parameters(model), parameters(smaller))
     record = read_run(folder, curve=False)
@@ -126,15 +125,6 @@ def write_pruned(
         store.save_best(Checkpoint(weights, {}))
         store.finish(result)
     return Pruned(output, dropped, sizes, before, after)
-
-
-def rebuilt(kind: str, config: Any, weights: dict[str, Tensor], folder: Path) -> nn.Module:
-    """The model of these weights; where its task can, without reading the data again."""
-    restore = tasks.KINDS[kind].restore
-    with randomness.undisturbed():
-        model = make(kind, config)[1] if restore is None else restore(config, weights)
-    load_weights(model, weights, folder)
-    return model
 
 
 def without(config: Any, dropped: tuple[str, ...]) -> Any:
