@@ -154,6 +154,37 @@ def test_other_ways_to_compile(how: dict[str, Any], options: str) -> None:
         assert_same(outcome(module, layer, x), outcome(layer, layer, x))
 
 
+@pytest.mark.parametrize("options", ["native, 2 one way", "noise"])
+def test_free_sizes_from_the_first_call(options: str) -> None:
+    """What `dynamic=True` makes of Python's numbers shows without inductor, which takes its time."""
+    layer = MuFuRU(3, 4, **LAYERS[options])
+    module = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for steps, batch in SIZES:
+        x = inputs(layer, steps, batch)
+        assert_same(outcome(module, layer, x), outcome(layer, layer, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_lengths_of_few_bits(dtype: torch.dtype) -> None:
+    """The number of steps is more than such a type can hold."""
+    module, _ = compiled(layer := MuFuRU(3, 4), "aot_eager")
+    x, lengths = inputs(layer, 300, 2), torch.tensor([100, 3], dtype=dtype)
+    assert_same(outcome(module, layer, x, lengths=lengths), outcome(layer, layer, x, lengths=lengths))
+
+
+@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.double, "released"], ids=["half", "double", "released"])
+def test_parameters_get_other_data_before_the_backward_pass(change: Any) -> None:
+    """A graph keeps the parameters themselves: memory of another size must not be read."""
+    module, _ = compiled(layer := MuFuRU(3, 40, controller_size=2), "aot_eager")
+    output, _ = module(torch.randn(5, 2, 3, requires_grad=True))
+    if change == "released":
+        layer.weight_hh_l0.data = torch.zeros(1)
+    else:
+        change(layer)
+    with pytest.raises(RuntimeError, match="call backward before parameters get other data"):
+        output.sum().backward()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["native", "reference", "own"])
 def test_without_gradients(options: str) -> None:
@@ -178,6 +209,8 @@ class Summed(nn.Module):
         return result
 
 
+# dynamo looks at the .grad of all it meets, and torch warns of that
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 @pytest.mark.parametrize("options", some(OPERATIONS, ()))
 def test_packed_sequences_break_the_graph(options: str) -> None:
     model = Summed(**OPERATIONS[options])
@@ -229,6 +262,21 @@ def test_an_operation_with_parameters_breaks_the_graph() -> None:
 def test_an_operation_that_draws_breaks_the_graph() -> None:
     layer, x = MuFuRU(3, 4, ops=("keep", lambda s, v: nn.functional.dropout(v))), torch.randn(5, 2, 3)
     assert_same(outcome(torch.compile(layer, backend="aot_eager"), layer, x.requires_grad_()), outcome(layer, layer, x))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+@pytest.mark.parametrize("change", ["thaw", "train"])
+def test_an_operation_that_has_changed_since_the_graph_was_made(change: str, kernel: Any) -> None:
+    factor, dropout, x = torch.tensor(0.7), nn.Dropout(0.5).eval(), torch.randn(5, 2, 3)
+    layer = MuFuRU(3, 4, ops=("keep", lambda s, v: dropout(v) * factor), kernel=kernel)
+    module, _ = compiled(layer, "aot_eager")
+    output, _ = module(x)
+    _ = factor.requires_grad_() if change == "thaw" else dropout.train()
+    with pytest.raises(RuntimeError, match="has changed since the graph was made"):
+        module(x)
+    with pytest.raises(RuntimeError, match="has changed since the graph was made"):
+        output.sum().backward()
 
 
 def test_a_graph_outlives_its_layer() -> None:

@@ -161,6 +161,7 @@ BAD: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
     "comparison with others": (lambda s, v: torch.where(v > v.mean(), s, v), "not element-wise"),
     "sign of others": (lambda s, v: s * v.sign().flip(0), "not element-wise"),
     "others without gradient": (lambda s, v: (s > s.flip(0)).to(s.dtype), "not element-wise"),
+    "seldom random": (lambda s, v: nn.functional.dropout(v, 1e-6), "same value twice"),
     "random": (lambda s, v: s * torch.rand_like(s), "same value twice"),
 }
 
@@ -187,6 +188,66 @@ def test_an_operations_own_parameters_are_trained() -> None:
     MuFuRU(3, 5, ops=("keep", op))(torch.randn(4, 2, 3), torch.randn(1, 2, 5))[0].sum().backward()
     assert op.factor.grad is not None
     assert op.factor.grad != 0
+
+
+class Changing(nn.Module):
+    """What an operation may become from one call to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.7), requires_grad=False)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, s: Tensor, v: Tensor) -> Tensor:
+        return self.dropout(v) * self.factor
+
+
+@pytest.mark.parametrize("change", ["thaw", "train"])
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_an_operation_that_changes_between_two_calls(kernel: Any, change: str) -> None:
+    """Its parameters thaw after a first stage; a validation, in which dropout is still, comes before the training."""
+    op, x = Changing().eval(), torch.randn(4, 2, 3)
+    layer = MuFuRU(3, 5, ops=("keep", "replace", op))
+
+    def slopes(kernel: Any) -> Any:
+        torch.manual_seed(2)
+        with use_kernel(kernel):
+            output, _ = layer(x)
+        wanted = [parameter for parameter in (op.factor, *layer.parameters()) if parameter.requires_grad]
+        return output, *torch.autograd.grad(output.square().sum(), wanted)
+
+    assert len(slopes(kernel)) == 5
+    if change == "thaw":
+        op.factor.requires_grad_()
+    else:
+        op.train()
+    found = slopes(kernel)
+    assert len(found) == (6 if change == "thaw" else 5)
+    torch.testing.assert_close(found, slopes("reference"))
+
+
+def test_an_operation_that_changes_before_the_backward_pass() -> None:
+    op, x = Changing().eval(), torch.randn(4, 2, 3)
+    layer = MuFuRU(3, 5, ops=("keep", "replace", op))
+    for change in (lambda: op.factor.data.mul_(0.5), op.train):
+        output, _ = layer(x)
+        change()
+        with pytest.raises(RuntimeError, match="'Changing' gives other values than in the forward pass"):
+            output.sum().backward()
+
+
+def test_an_operation_that_writes_into_its_arguments_runs_on_the_reference() -> None:
+    run = make_run(("keep", lambda s, v: v.mul_(2)))
+    assert choice.choose(run, "auto") is reference.sequence
+    with pytest.raises(RuntimeError, match="changes its arguments in place"):
+        choice.choose(run, "native")
+
+
+def test_trying_an_operation_leaves_the_generator_alone() -> None:
+    run = make_run(("keep", lambda s, v: nn.functional.dropout(v)))
+    before = torch.get_rng_state()
+    assert choice.choose(run, "auto") is reference.sequence
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_graph_outlives_its_layer() -> None:

@@ -230,3 +230,16 @@ def test_a_probability_changed_later_counts() -> None:
     assert torch.equal(layer(x)[0], layer.eval()(x)[0])
     layer.train().zoneout = 1.0
     assert layer(x)[0].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("kind", ["weight_dropout", "state_dropout"])
+def test_masks_do_not_follow_strides(kind: str) -> None:
+    layer, x, h = MuFuRU(3, 5, **{kind: 0.5}), torch.randn(4, 2, 3), torch.randn(1, 2, 5)
+    found = []
+    for turned in (False, True):
+        if turned:
+            layer.weight_hh_l0.data = layer.weight_hh_l0.data.t().contiguous().t()
+            h = h.transpose(1, 2).contiguous().transpose(1, 2)
+        torch.manual_seed(5)
+        found.append(layer(x, h)[0])
+    assert torch.equal(*found)

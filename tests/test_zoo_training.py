@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, update_bn
 from zoo import Found, program, trained
 
@@ -292,6 +293,36 @@ def test_fused_step_with_few_gradients(layer_type: Any) -> Found:
         optimizer.step()
     predictions.append(predict(model))
     return trained(model, predictions=torch.stack(predictions))
+
+
+def _vector(model: nn.Module) -> None:
+    vector_to_parameters(parameters_to_vector(model.parameters()).detach() * 0.5, model.parameters())
+
+
+def _released(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data = torch.zeros(1)
+
+
+EXCHANGES: dict[str, Any] = {
+    "vector": _vector, "released": _released, "half": nn.Module.half, "double": nn.Module.double,
+    "meta": lambda model: model.to("meta"),
+}  # fmt: skip
+"""What gives parameters other data: other numbers, shapes, types, none at all."""
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@program
+def test_parameters_get_other_data_before_the_backward_pass(layer_type: Any, exchange: str) -> Found:
+    """The gradient is that of the pass that was."""
+    rnn, x = layer_type(N, HIDDEN, 2, bidirectional=True), torch.randn(5, 4, N, requires_grad=True)
+    rnn.weight_hh_l1.requires_grad_(False)
+    (wanted,) = torch.autograd.grad(rnn(x)[0].square().sum(), x)
+    loss = rnn(x)[0].square().sum()
+    EXCHANGES[exchange](rnn)
+    (found,) = torch.autograd.grad(loss, x)
+    assert torch.equal(found, wanted)
+    return {"found": found}
 
 
 @program

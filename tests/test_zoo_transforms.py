@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,11 +197,13 @@ def test_batched_gradients_of_one_graph(layer_type: Any) -> Found:
     vectors = torch.randn(6, *output.shape), torch.randn(6, *h_n.shape)
     wanted = [x, h0, *rnn.parameters()]
     found = torch.autograd.grad((output, h_n), wanted, vectors, is_grads_batched=True, retain_graph=True)
+    again = torch.autograd.grad((output, h_n), wanted, vectors, is_grads_batched=True, create_graph=True)
+    second = torch.autograd.grad(torch.stack([g.square().sum() for g in again]).sum(), wanted, retain_graph=True)
     one = torch.autograd.grad((output, h_n), wanted, [v[2] for v in vectors])
     for many, single in zip(found, one, strict=True):
         # the same sums in another order
         torch.testing.assert_close(many[2], single, rtol=1e-4, atol=1e-5)
-    return {f"gradient {i}": g for i, g in enumerate(found)}
+    return {f"gradient {i}": g for i, g in enumerate((*found, *second))}
 
 
 @pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad], ids=["with gradients", "without"])
@@ -278,6 +281,31 @@ def test_graph_by_make_fx(layer_type: Any) -> Found:
     # the graph does what the layer does
     assert torch.equal(graph(other), rnn(other)[0])
     return {"output": graph(other)}
+
+
+@program
+def test_graph_of_a_gradient_by_make_fx(layer_type: Any) -> Found:
+    """By a function transform, and of a graph of autograd's that is there already."""
+    rnn, x = make(layer_type)
+
+    def slope(x: Tensor) -> Any:
+        return grad(lambda x: rnn(x)[0].square().sum())(x)
+
+    x.requires_grad_()
+    output, other = rnn(x)[0], torch.randn_like(x)
+
+    def pulled(v: Tensor, again: bool) -> Any:
+        return torch.autograd.grad(output, x, v, retain_graph=True, create_graph=again)[0]
+
+    recorded = make_fx(slope)(torch.randn_like(x))(other)
+    torch.testing.assert_close(recorded, slope(other))
+    found = {"recorded": recorded}
+    for again in (False, True):
+        vector = torch.randn_like(output)
+        graph = make_fx(partial(pulled, again=again))(torch.ones_like(vector))
+        found[f"pulled {again}"] = graph(vector).detach()
+        torch.testing.assert_close(found[f"pulled {again}"], pulled(vector, again=False))
+    return found
 
 
 @program

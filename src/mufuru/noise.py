@@ -47,7 +47,9 @@ class Noise:
 
     def masks(self, x: Tensor, s0: Tensor, n_ops: int, training: bool) -> Masks:
         """The masks of one direction of one layer."""
-        if training and self != NO_NOISE and onnx.tracing():
+        if self is NO_NOISE:  # no comparison of numbers, which a compiler for free sizes may take for variables
+            return NO_MASKS
+        if training and onnx.tracing():
             raise NotImplementedError(
                 "an ONNX exporter takes most of a layer's own noise for a constant: call model.eval() before the export"
             )
@@ -67,8 +69,9 @@ class Noise:
         """Weight-drop on everything that multiplies the recurrent state."""
         if not self.weight_dropout:
             return weights
-        kk = None if weights.kk is None else dropout(weights.kk, self.weight_dropout)
-        return weights._replace(hh=dropout(weights.hh, self.weight_dropout), kk=kk)
+        # contiguous: the mask would follow the strides
+        kk = None if weights.kk is None else dropout(weights.kk.contiguous(), self.weight_dropout)
+        return weights._replace(hh=dropout(weights.hh.contiguous(), self.weight_dropout), kk=kk)
 
     def _allowed(self, batch: int, n_ops: int, device: torch.device) -> Tensor:
         draw = torch.rand(batch, n_ops, device=device)

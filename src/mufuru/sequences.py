@@ -238,10 +238,10 @@ def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> T
             "or make the mapped dimension a part of the batch"
         )
     checked = torch.as_tensor(lengths, device="cpu")
-    if checked.is_floating_point() or checked.is_complex() or checked.dtype == torch.bool:
-        if checked.numel():
-            raise TypeError(f"lengths should be whole numbers, got {checked.dtype}")
-        checked = checked.long()
+    fractional = checked.is_floating_point() or checked.is_complex() or checked.dtype == torch.bool
+    if fractional and checked.numel():
+        raise TypeError(f"lengths should be whole numbers, got {checked.dtype}")
+    checked = checked.long()  # before they are compared: 300 is 44 among bytes
     if checked.shape != (batch,):
         raise ValueError(f"lengths should have one number for each of the {batch} sequences, got {list(checked.shape)}")
     if torch.compiler.is_compiling():
@@ -251,4 +251,4 @@ def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> T
     elif batch and not (int(checked.min()) >= 0 and int(checked.max()) <= steps):
         found = f"{int(checked.min())}..{int(checked.max())}"
         raise ValueError(f"lengths should lie between 0 and the padded length {steps}, got {found}")
-    return checked.long()
+    return checked

@@ -136,6 +136,8 @@ def _transform_obstacle(run: Run) -> str:
         return ""
     if torch.compiler.is_compiling():
         return "a compiler cannot differentiate it inside function transforms"
+    if torch._C._len_torch_dispatch_stack():
+        return "what records operators would miss it inside function transforms"
     if not {type(tensor) for tensor in (run.x, run.s0, run.k0, *run.weights)} <= {*ORDINARY, type(None)}:
         return "it takes no tensor subclasses inside function transforms"
     return "functionalize has no rule for its gradient" if operators.functionalized_gradient() else ""

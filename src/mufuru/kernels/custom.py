@@ -28,9 +28,26 @@ _in_graphs: set[Op] = set()
 """Operations that a compiled graph calls by their codes: the graph may outlive the layer."""
 
 
+class Probe(NamedTuple):
+    """One call of an operation on a few fixed numbers: tells whether it is still what it was."""
+
+    value: Tensor
+    trains: bool
+    """Whether it has parameters of its own that require a gradient."""
+    draws: bool
+    """Whether it drew from torch's generator."""
+    writes: bool
+    """Whether it changed its arguments in place."""
+
+    def is_as(self, other: Probe) -> bool:
+        return self[1:] == other[1:] and (self.draws or _same(self.value, other.value))
+
+
 class Obstacle(NamedTuple):
     """Why the native kernel cannot run an operation; empty if it can."""
 
+    probe: Probe
+    """The operation as it was when it was tried."""
     reason: str = ""
     repeatable: bool = True
     """Whether running it again gives the same value, and all its gradients: what a graph needs."""
@@ -52,11 +69,41 @@ def may_be_in_graphs(code: int) -> bool:
     return found
 
 
+def check_in_graph(codes: tuple[int, ...], native: bool) -> None:
+    """Refuse an operation that has become another since a graph was made which calls it by its code."""
+    with differentiating():
+        for op in _callables(codes):
+            found = _obstacle(op)
+            if not found.repeatable or (native and found.reason):
+                raise RuntimeError(
+                    f"operation {op.name!r} has changed since the graph was made: it trains parameters, draws random "
+                    "numbers or is not element-wise now. Make the graph anew, after torch.compiler.reset()"
+                )
+
+
+def probes(codes: tuple[int, ...]) -> list[tuple[Op, Probe]]:
+    """The operations written in Python as they are in the forward pass."""
+    return [(op, _probe(op)) for op in _callables(codes)]
+
+
+def check_unchanged(before: list[tuple[Op, Probe]]) -> None:
+    """Refuse a backward pass by derivatives of other functions than the forward pass used."""
+    for op, probe in before:
+        now = _probe(op)
+        if now.draws or not _same(now.value, probe.value):
+            raise RuntimeError(
+                f"operation {op.name!r} gives other values than in the forward pass, so that gradients would be wrong: "
+                "change it after the backward pass, or use kernel='reference'"
+            )
+
+
 def _obstacle(op: Op) -> Obstacle:
-    if op not in _obstacles:
-        # the trial needs gradients, also where the layer has none; a checkpoint around must not count what it saves
-        with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_as_it_is, _as_it_is):
-            _obstacles[op] = _try(op)
+    """What was found when it was tried, if it still is what it was: parameters thaw, modules change their mode."""
+    # the trial needs gradients, also where the layer has none; a checkpoint around must not count what it saves
+    with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_as_it_is, _as_it_is):
+        probe = _probe(op)
+        if op not in _obstacles or not probe.is_as(_obstacles[op].probe):
+            _obstacles[op] = _try(op, probe)
     return _obstacles[op]
 
 
@@ -64,18 +111,40 @@ def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _try(op: Op) -> Obstacle:
-    s, v = (_sample(seed).requires_grad_() for seed in (1, 2))
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def _probe(op: Op) -> Probe:
+    """Leaves torch's generator as it was, so that a seed means the same on every kernel."""
+    s = torch.linspace(-0.9, 0.8, 12, device="cpu").view(3, 4)
+    v = torch.linspace(0.7, -0.6, 12, device="cpu").view(3, 4)
+    generator = torch.default_generator
+    state, versions = generator.get_state(), (s._version, v._version)
     with torch.enable_grad():
-        if op(s.detach(), v.detach()).requires_grad:
-            reason = f"operation {op.name!r} has parameters of its own, which the native kernel would not train"
-            return Obstacle(reason, repeatable=False)
         value = op(s, v)
-    if not torch.equal(value, op(s, v)):
-        return Obstacle(f"operation {op.name!r} does not give the same value twice", repeatable=False)
+    draws = not torch.equal(state, generator.get_state())
+    if draws:
+        generator.set_state(state)
+    return Probe(value.detach(), value.requires_grad, draws, versions != (s._version, v._version))
+
+
+def _try(op: Op, probe: Probe) -> Obstacle:
+    if probe.trains:
+        reason = f"operation {op.name!r} has parameters of its own, which the native kernel would not train"
+        return Obstacle(probe, reason, repeatable=False)
+    if probe.draws:
+        reason = f"operation {op.name!r} does not give the same value twice: it draws random numbers"
+        return Obstacle(probe, reason, repeatable=False)
+    if probe.writes:
+        return Obstacle(probe, f"operation {op.name!r} changes its arguments in place")
+    s, v = (_sample(seed).requires_grad_() for seed in (1, 2))
+    value = op(s, v)
+    if not _same(value, op(s, v)):
+        return Obstacle(probe, f"operation {op.name!r} does not give the same value twice", repeatable=False)
     if not _alone(op, s.detach(), v.detach(), value.detach()) or not _separable(value, (s, v)):
-        return Obstacle(f"operation {op.name!r} is not element-wise")
-    return Obstacle()
+        return Obstacle(probe, f"operation {op.name!r} is not element-wise")
+    return Obstacle(probe)
 
 
 def _sample(seed: int) -> Tensor:

@@ -18,7 +18,7 @@ from mufuru.kernels import custom, inference, native, reference
 from mufuru.kernels.native import N_DIFFERENTIABLE, Gradients, Inputs, Options, Outputs, Saved
 from mufuru.kernels.run import Masks, Result, Run, fresh
 from mufuru.ops import CUSTOM, with_code
-from mufuru.unit import Unit, Weights
+from mufuru.unit import STEMS, Unit, Weights
 
 N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Saved._fields)
 _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
@@ -42,18 +42,28 @@ def sequence(run: Run) -> Result:
     if torch.compiler.is_compiling():
         out = torch.ops.mufuru.forward(*inputs, *options)
     elif torch._C._are_functorch_transforms_active() and not all(_functionalizing()):
-        out = _apply(_Transformable, options, *_keepable(inputs))
+        out = _apply(_Transformable, options, *_kept(inputs))
     elif not in_eager_mode(inputs):
-        out = torch.ops.mufuru.forward(*_keepable(inputs), *options)
+        out = torch.ops.mufuru.forward(*_kept(inputs), *options)
     elif torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
     ):
-        out = _apply(_Native, options, *_keepable(inputs))
+        out = _apply(_Native, options, *_kept(inputs))
         if len(out) == 2:
             return Result(*out)
     else:
         return inference.sequence(inputs, options, run.packed)
     return _result(run, out)
+
+
+def _kept(inputs: Inputs) -> list[Any]:
+    """The inputs as a backward pass may keep them. A leaf is kept as a view: before that pass a program may give the
+    parameter other data, of another type or shape even, by `.data =` or `.half()`."""
+    found = _keepable(inputs)
+    if not torch.is_grad_enabled() or torch._C._get_tracing_state():
+        return found
+    leaves = (arg if arg is None or not arg.is_leaf else arg.view_as(arg) for arg in found[:N_DIFFERENTIABLE])
+    return [*leaves, *found[N_DIFFERENTIABLE:]]
 
 
 def _keepable(args: Iterable[Any]) -> list[Any]:
@@ -113,6 +123,10 @@ def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
         return False
     if torch._C._are_functorch_transforms_active():
         return False
+    return _are_ordinary(tensors)
+
+
+def _are_ordinary(tensors: Iterable[Tensor | None]) -> bool:
     return {type(tensor) for tensor in tensors} <= {*ORDINARY, type(None)}
 
 
@@ -182,22 +196,22 @@ def _apply(function: Any, *args: Any) -> Any:
 def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], saved: Saved) -> None:
     ctx.save_for_backward(*inputs, *saved)
     ctx.options = options
-    if max(options.codes) >= CUSTOM:
-        ctx.ops = [
-            with_code(code) for code in options.codes
-        ]  # the backward pass needs them, and the layer may be gone by then
+    # the backward pass needs them, and the layer may be gone by then
+    ctx.own_ops = custom.probes(options.codes) if max(options.codes) >= CUSTOM else []
     ctx.set_materialize_grads(False)
 
 
 def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     inputs, kept, needs = Inputs(*saved[:N_INPUTS]), Saved(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
-    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-        result = _apply(_Backward, ctx.options, needs[0], *_keepable(grads[:N_GRADS]), *inputs, *kept)
-    elif in_eager_mode(grads) and not any(grad is not None and is_legacy_batched(grad) for grad in grads):
-        result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
-    else:
+    custom.check_unchanged(ctx.own_ops)
+    batched = any(grad is not None and is_legacy_batched(grad) for grad in grads)
+    if batched or torch._C._len_torch_dispatch_stack() or not _are_ordinary(grads):
         result = torch.ops.mufuru.backward(*grads[:N_GRADS], *inputs, *ctx.options, *kept, needs[0])
+    elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        result = _apply(_Backward, ctx.options, needs[0], *_keepable(grads[:N_GRADS]), *inputs, *kept)
+    else:
+        result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
     return None, *_needed(result, inputs, needs)
 
 
@@ -221,14 +235,36 @@ def _needed(result: tuple[Tensor, ...], inputs: Inputs, needs: tuple[bool, ...])
 
 def _forward(*args: Any) -> tuple[Tensor, ...]:
     inputs, options = Inputs(*args[:N_INPUTS]), _options(args[N_INPUTS:])
+    custom.check_in_graph(options.codes, native=not options.on_reference)
     return _distinct((_forward_on_reference if options.on_reference else native.forward)(inputs, options))
 
 
 def _backward(*args: Any) -> tuple[Tensor, ...]:
     grads, inputs, options, saved, needs_x = _split(args)
+    custom.check_in_graph(options.codes, native=not options.on_reference)
     if options.on_reference:
         return _distinct(_backward_on_reference(grads, inputs, options, needs_x))
+    _check_kept(inputs, options, saved)
     return _distinct(native.backward(grads, inputs, options, saved, needs_x))
+
+
+def _check_kept(inputs: Inputs, options: Options, saved: Saved) -> None:
+    """A graph keeps the parameters themselves, and a program may give them other data before the backward pass."""
+    (rows, hidden), width = saved.output.shape, saved.gates.size(1)
+    controller = width - (hidden if options.reset == native.RESETS[None] else 2 * hidden)
+    gates = width + (hidden if inputs.kk is None else 0)
+    logits = len(options.codes) * hidden
+    batch, size = inputs.s0.size(0), inputs.x.size(1)
+    expected = (
+        (rows, size), (batch, hidden), (batch, controller), (gates, size), (gates, hidden), (gates,), (gates,),
+        (controller, controller), (logits, controller), (logits,),
+    )  # fmt: skip
+    for name, tensor, shape in zip(("input", "hx", "hx", *STEMS), inputs, expected, strict=False):
+        if tensor is not None and (tensor.shape != shape or tensor.dtype != saved.output.dtype):
+            raise RuntimeError(
+                f"{name} was {saved.output.dtype} of shape {list(shape)} in the forward pass, and is {tensor.dtype} of "
+                f"shape {list(tensor.shape)} now: call backward before parameters get other data"
+            )
 
 
 def _forward_on_reference(inputs: Inputs, options: Options) -> Outputs:
