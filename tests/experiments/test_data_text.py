@@ -232,5 +232,5 @@ def test_a_file_in_two_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_command_line_says_it_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(doctor, "run", lambda _: len(text.load([tmp_path / "none.txt"]).train))
+    monkeypatch.setattr(doctor, "main", lambda _: len(text.load([tmp_path / "none.txt"]).train))
     assert_refused(command(capsys, "doctor"), 1, "none.txt: there is no such file")

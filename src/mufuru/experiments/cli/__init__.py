@@ -37,7 +37,7 @@ def run(command: ModuleType, arguments: list[str]) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"mufuru: {message}\n"
     try:
         check_kernel()
-        return int((getattr(command, "main", None) or command.run)(arguments))
+        return int(command.main(arguments))
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Interrupted as error:

@@ -48,7 +48,7 @@ class Explore:
     """Threads to compute with."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     chosen = parse(Explore, arguments, prog="mufuru explore", description=DESCRIPTION, examples=EXAMPLES)
     if not 1 <= chosen.port <= 65535:
         raise UsageError(f"--port should be from 1 to 65535, got {chosen.port}. See mufuru explore --help")

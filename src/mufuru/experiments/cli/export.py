@@ -43,7 +43,7 @@ class Export:
     """Threads to compute with."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     chosen = parse(Export, arguments, prog="mufuru export", description=DESCRIPTION, examples=EXAMPLES)
     use_threads(chosen.threads, "mufuru export")
     # before anything is written: the data has to be there to measure on

@@ -43,7 +43,7 @@ class Generate:
     """Let the model write <unk>, which stands for words that it does not know."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     description = "Let a trained language model write: the prompt, and what it makes of it."
     chosen = parse(Generate, arguments, prog="mufuru generate", description=description, examples=EXAMPLES)
     if chosen.length < 1:

@@ -41,7 +41,7 @@ class Predict:
     """Threads to compute with."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     chosen = parse(Predict, arguments, prog="mufuru predict", description=DESCRIPTION, examples=EXAMPLES)
     if chosen.batch_size < 1:
         raise UsageError(f"--batch-size should be at least 1, got {chosen.batch_size}. See mufuru predict --help")

@@ -39,7 +39,7 @@ class Prune:
     """Threads to compute with."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     chosen = parse(Prune, arguments, prog="mufuru prune", description=DESCRIPTION, examples=EXAMPLES)
     if not 0 < chosen.threshold < 1:
         raise UsageError(f"--threshold should be above 0 and below 1, got {chosen.threshold}. See mufuru prune --help")

@@ -27,7 +27,7 @@ class Report:
     """The page to write."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     description = "Write finished runs into one HTML page: results, curves, settings, how to rerun."
     chosen = parse(Report, arguments, prog="mufuru report", description=description, examples=EXAMPLES)
     if not chosen.runs:

@@ -46,7 +46,7 @@ class Options:
     """Seconds between two checkpoints of a run."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview(), end="")
         return 0

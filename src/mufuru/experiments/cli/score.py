@@ -48,7 +48,7 @@ class Scored(NamedTuple):
     log_probability: float
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     description = """\
 Score a text: a line for each token with the natural logarithm of the probability that the model gave it, between tabs;
 then, on stderr, the perplexity. A token that the model does not know is scored as <unk>."""
