@@ -40,6 +40,7 @@ sanitize:  ## run the native kernel without Python, under AddressSanitizer and U
 	$(SANITIZE) -c $(CSRC)/plain.cpp -o build/sanitize/plain.o
 	$(SANITIZE) -mavx2 -mfma -c $(CSRC)/avx2.cpp -o build/sanitize/avx2.o
 	$(SANITIZE) -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -c $(CSRC)/avx512.cpp -o build/sanitize/avx512.o
+	$(SANITIZE) -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -c $(CSRC)/avx512bf16.cpp -o build/sanitize/avx512bf16.o
 	$(SANITIZE) -c $(CSRC)/entry.cpp -o build/sanitize/entry.o
 	$(SANITIZE) -I$(CSRC) tests/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
 	build/sanitize/native_check

@@ -41,6 +41,9 @@ if hasattr(signal, "SIGHUP"):
 # before oneDNN is first used, which is when it looks
 _without_broken_instructions()
 
+# kernels are compared in float32, on any processor; tests/test_bfloat16.py is about the rest
+os.environ.setdefault("MUFURU_BFLOAT16", "never")
+
 # no test asserts a time, and a busy machine must not either; the same examples every time
 hypothesis.settings.register_profile("mufuru", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("mufuru")

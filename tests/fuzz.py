@@ -170,4 +170,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait leave the core to others
+    os.environ.setdefault("MUFURU_BFLOAT16", "never")  # the reference has no products in bfloat16
     sys.exit(main())

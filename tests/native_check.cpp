@@ -22,6 +22,7 @@ int64_t mufuru_predictions_space(const Predictions*);
 void mufuru_predict(const Predictions*);
 void mufuru_function(int is_double, int64_t which, int64_t n, const void* x, void* y);
 int mufuru_choose(const char* name);
+int mufuru_bfloat16();
 void mufuru_set_threads(ParallelFor, NumThreads);
 }
 
@@ -55,7 +56,8 @@ struct Sizes {
 template <class T>
 class Check {
  public:
-  Check(const Sizes& sizes, int64_t reset, bool reverse, bool train, bool direct) : sizes(sizes), train(train), random(7) {
+  Check(const Sizes& sizes, int64_t reset, bool reverse, bool train, bool direct, int64_t bfloat16)
+      : sizes(sizes), train(train), random(7) {
     const int64_t X = sizes.inputs, H = sizes.hidden, K = sizes.controller, L = sizes.ops, B = sizes.batch;
     for (int64_t n : sizes.alive) offsets.push_back(offsets.back() + n);
     const int64_t total = offsets.back(), rest = reset == kNoReset ? H : 2 * H, W = rest + (K ? K : (L - 1) * H);
@@ -64,7 +66,7 @@ class Check {
     problem.steps = sizes.alive.size(), problem.batch = B, problem.inputs = X, problem.hidden = H;
     problem.controller = K, problem.ops = L, problem.controller_activation = reverse ? kRelu : kTanh;
     problem.reset = reset, problem.reverse = reverse, problem.is_double = sizeof(T) == 8;
-    problem.direct = direct;
+    problem.direct = direct, problem.bfloat16 = bfloat16;
     problem.offsets = offsets.data(), problem.codes = codes.data();
     const int64_t rows = rest + (K ? K : L * H);
     problem.w_ih = fresh(rows * X), problem.w_hh = fresh(rows * H), problem.x = fresh(total * X);
@@ -154,10 +156,23 @@ static void check(const Sizes& sizes, int64_t reset, bool reverse, bool train) {
   for (bool direct : {false, true})
     for (uint32_t threads : {1, 2, 3}) {
       thread_count = threads;
-      std::vector<T> result = Check<T>(sizes, reset, reverse, train, direct).run();
+      std::vector<T> result = Check<T>(sizes, reset, reverse, train, direct, kWhole).run();
       if (threads == 1 && !direct) first = result;
       require(first == result, "the result depends on the threads, or on whether the weights are packed beforehand");
     }
+}
+
+// the same with products in bfloat16, lowered and, where there is one, by the instruction
+static void check_bfloat16(const Sizes& sizes, int64_t reset, bool reverse, bool train) {
+  for (int64_t way = kLowered; way <= mufuru_bfloat16(); ++way) {
+    std::vector<float> first;
+    for (uint32_t threads : {1, 2, 3}) {
+      thread_count = threads;
+      std::vector<float> result = Check<float>(sizes, reset, reverse, train, false, way).run();
+      if (threads == 1) first = result;
+      require(first == result, "the result in bfloat16 depends on the threads");
+    }
+  }
 }
 
 // losses and gradients of a softmax, the same on any number of threads
@@ -220,6 +235,7 @@ int main() {
           for (bool train : {false, true}) {
             check<float>(sizes, reset, reverse, train);
             check<double>(sizes, reset, reverse, train);
+            check_bfloat16(sizes, reset, reverse, train);
           }
     for (int64_t rows : {0, 1, 17, 353, 720})
       for (int64_t features : {1, 8, 19})

@@ -196,6 +196,7 @@ class Recurrent(Pretrained):
             returned = torch.promote_types(run.s0.dtype, torch.get_autocast_dtype(run.x.device.type))
             kernels.check_weights(run, run.weights.ih.dtype)
             run = kernels.run_to(run, torch.promote_types(run.weights.ih.dtype, torch.float32))
+            run = run._replace(bfloat16=torch.get_autocast_dtype(run.x.device.type) == torch.bfloat16)
             with torch.autocast(run.x.device.type, enabled=False):
                 result = kernels.execute(run, self.kernel, checkpoint_every)
             result = kernels.result_to(result, returned)

@@ -25,14 +25,15 @@ __all__ = [
 
 
 def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
-    """Run on the chosen kernel. Half-precision tensors are computed in float32 inside."""
+    """Run on the chosen kernel. Half-precision tensors are computed in float32 inside, but for products in bfloat16."""
     dtype = run.x.dtype
     for name, state in (("h_0", run.s0), ("k_0", run.k0)):
         if state is not None and state.dtype != dtype:
             raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
     check_weights(run, dtype)
     if dtype in (torch.float16, torch.bfloat16):
-        return result_to(execute(run_to(run, torch.float32), kernel, checkpoint_every), dtype)
+        whole = run_to(run, torch.float32)._replace(bfloat16=dtype == torch.bfloat16)
+        return result_to(execute(whole, kernel, checkpoint_every), dtype)
     sequence = choose(run, kernel)
     if torch.compiler.is_compiling():
         return sequence(run)  # whole: the number of steps, and so of segments, is not known

@@ -21,6 +21,7 @@ FLAGS = (
 X86_FLAGS = {
     "avx2.cpp": ("-mavx2", "-mfma"),
     "avx512.cpp": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"),
+    "avx512bf16.cpp": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"),
 }
 """Files for one instruction set, chosen at run time: left out on machines that are not x86-64."""
 # torch may bring another libstdc++: take our own along and keep its symbols to ourselves

@@ -32,7 +32,7 @@ try:
 except ImportError:  # Windows
     grp = pwd = None  # type: ignore[assignment]
 
-ABI = 6
+ABI = 7
 """What `mufuru_abi()` of the library must return: raised with every change of its functions."""
 PACKAGE = Path(__file__).parent
 LOCK_TIMEOUT = build.TIMEOUT + 30.0

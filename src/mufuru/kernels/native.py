@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mufuru.kernels import custom
+from mufuru.kernels import custom, half
 from mufuru.kernels.problem import Problem, native, plain
 from mufuru.kernels.run import previous_states
 from mufuru.ops import CUSTOM
@@ -60,6 +60,8 @@ class Options(NamedTuple):
     trace: bool
     on_reference: bool = False
     """Whether the reference kernel computes it, in a graph that the native kernel cannot be in."""
+    bfloat16: bool = False
+    """Whether products may round what they multiply to bfloat16; whether they do is decided where they run."""
 
 
 class Outputs(NamedTuple):
@@ -220,7 +222,7 @@ def _problem(
     sizes = (
         steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
         options.reset, options.activation, options.controller_activation, options.reverse,
-        inputs.hh.dtype == torch.float64, steps <= direct_steps,
+        inputs.hh.dtype == torch.float64, half.way() if options.bfloat16 else half.WHOLE, steps <= direct_steps,
     )  # fmt: skip
     masks = inputs.state_mask, inputs.zoneout, inputs.allowed, inputs.resets
     tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)

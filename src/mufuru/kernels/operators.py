@@ -23,7 +23,8 @@ from mufuru.unit import STEMS, Unit, Weights
 N_GRADS, N_INPUTS, N_OPTIONS, N_SAVED = 5, len(Inputs._fields), len(Options._fields), len(Saved._fields)
 _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {name}" for name in Inputs._fields)
 _OPTIONS = (
-    "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace, bool on_reference"
+    "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace, bool on_reference, "
+    "bool bfloat16"
 )
 _GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
 _SAVED = ", ".join(f"Tensor saved_{name}" for name in Saved._fields)
@@ -96,7 +97,7 @@ def arguments(run: Run) -> tuple[Inputs, Options]:
     )  # fmt: skip
     options = Options(
         unit.codes, native.RESETS[unit.reset], native.ACTIVATIONS[unit.activation],
-        native.ACTIVATIONS[unit.controller_activation], run.reverse, run.trace,
+        native.ACTIVATIONS[unit.controller_activation], run.reverse, run.trace, bfloat16=run.bfloat16,
     )  # fmt: skip
     return inputs, options
 

@@ -18,7 +18,7 @@ from mufuru.kernels import library
 
 SIZES = [
     "steps", "batch", "inputs", "hidden", "controller", "ops",
-    "reset", "activation", "controller_activation", "reverse", "is_double", "direct",
+    "reset", "activation", "controller_activation", "reverse", "is_double", "bfloat16", "direct",
 ]  # fmt: skip
 POINTERS = [
     "codes", "space",

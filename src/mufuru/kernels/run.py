@@ -59,6 +59,8 @@ class Run(NamedTuple):
     """Also return operation weights and features."""
     packed: Packed | None = None
     """The layer's own; `None` where nothing is to be kept."""
+    bfloat16: bool = False
+    """Whether products may round what they multiply to bfloat16: the tensors came so, or autocast asks for it."""
 
     def sizes(self) -> list[int]:
         """Sequences alive at each step."""

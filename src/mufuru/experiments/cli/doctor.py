@@ -19,7 +19,7 @@ from mufuru.experiments.cli.usage import parse
 from mufuru.experiments.engine.store import kernel as live_kernel
 from mufuru.experiments.engine.store import processor
 from mufuru.experiments.engine.sweep import usable_cores
-from mufuru.kernels import library
+from mufuru.kernels import half, library
 
 EXAMPLES = """\
   mufuru doctor
@@ -33,7 +33,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
 }
 """Packages that `pip install mufuru[NAME]` adds."""
-VARIABLES = ("MUFURU_BUILD", "MUFURU_CACHE", "MUFURU_KERNEL", "CXX", "OMP_NUM_THREADS")
+VARIABLES = ("MUFURU_BFLOAT16", "MUFURU_BUILD", "MUFURU_CACHE", "MUFURU_KERNEL", "CXX", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def kernel() -> dict[str, Any]:
         "path": str(status.path) if status.path else None,
         "compiler": status.compiler,
         "reason": reason,
+        "bfloat16": half.described() if there and wanted != "reference" else None,
     }
 
 

@@ -49,6 +49,7 @@ class Backward {
         stretch(at.stretch(n)),
         tiles(at.direct ? 0 : tile_size<T>(n * stretch, most(at.seen, at.X))),
         passing(at.direct ? n * stretch : 0, most(at.seen, at.X)),
+        rounded(at.pairs, n * stretch, most(at.W, at.logits * at.H)),
         operand(n * stretch),
         rows(n) {
     for (int64_t i = 0; i < n; ++i) {
@@ -113,6 +114,7 @@ class Backward {
   const int64_t stretch;
   Buffer<T> tiles;
   Passing<T> passing;
+  Operands<T> rounded;  // the operand of a product, for pairs
   Buffer<const T*> operand;
   Buffer<Row> rows;
 
@@ -194,7 +196,9 @@ class Backward {
   template <class Runs, class Done>
   void each(int64_t n_rows, int64_t depth, const T* panel, Runs runs, int64_t columns, const Range& range, Done done) {
     const T* const* operands = operand.data();
-    if (!at.direct) return each_product<T>(operands, n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
+    if (!at.direct)
+      return each_product<T>(at.pairs, rounded.of(operands, n_rows, depth), n_rows, depth, panel, columns, range.begin,
+                             range.end, tiles.data(), done);
     if (n_rows >= kFewRows) {
       const auto pack = [&](int64_t c, int64_t k, int64_t part, T* to) { runs(k, k + part, PackRuns<T>{c, columns, to}); };
       return passing.by_panels(operands, n_rows, depth, range.begin, range.end, pack,

@@ -3,12 +3,16 @@
 #include <cstring>
 
 #include "problem.h"
+#ifndef MUFURU_PORTABLE_ONLY
+#include <cpuid.h>
+#endif
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace mufuru {
 
 extern const Kernel kernels_plain[2], kernels_avx2[2], kernels_avx512[2];
+extern const PairProducts* const instructed_pairs;
 constexpr int64_t kInstructionSets = 3;
 static const char* const kNames[kInstructionSets] = {"plain", "avx2", "avx512"};
 
@@ -35,6 +39,17 @@ static int64_t best() {
   int64_t set = kInstructionSets - 1;
   while (!supported(set)) --set;
   return set;
+}
+
+// whether the processor multiplies pairs of bfloat16 numbers; beside it AVX-512 is needed
+static bool has_bfloat16() {
+#ifndef MUFURU_PORTABLE_ONLY
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_max(0, nullptr) >= 7 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+#else
+  return false;
+#endif
 }
 
 static Threads threads;
@@ -97,13 +112,23 @@ EXPORT int mufuru_choose(const char* name) {
   return 0;
 }
 
+// how float products can multiply numbers rounded to bfloat16 with the chosen set: by lowered code or by the instruction
+EXPORT int mufuru_bfloat16() {
+#ifndef MUFURU_PORTABLE_ONLY
+  if (chosen == 2 && instructed_pairs && has_bfloat16()) return kInstructed;
+#endif
+  return kLowered;
+}
+// whether the processor has the instruction, whatever is chosen
+EXPORT int mufuru_has_bfloat16() { return has_bfloat16() && supported(2); }
+
 // all words of the weights and biases, mixed into one: who keeps packed weights knows by it that they are still these
 EXPORT uint64_t mufuru_checksum(const Problem* p) {
   const int64_t H = p->hidden, K = p->controller, logits = p->ops * H;
   const int64_t rows = (p->reset == kNoReset ? H : 2 * H) + (K ? K : logits), number = p->is_double ? 8 : 4;
   const void* data[] = {p->w_ih, p->w_hh, p->b_ih, p->b_hh, p->w_kk, p->w_op, p->b_op};
   const int64_t sizes[] = {rows * p->inputs, rows * H, rows, rows, K * K, logits * K, logits};
-  uint64_t mixed = mix(kBasis, chosen);  // panels are as wide as the instruction set's vectors
+  uint64_t mixed = mix(mix(kBasis, chosen), p->bfloat16);  // panels are as wide as the instruction set's vectors
   for (int64_t k = 0; k < 7; ++k) mixed = checksum(mixed, static_cast<const char*>(data[k]), data[k] ? sizes[k] * number : 0);
   return mixed;
 }

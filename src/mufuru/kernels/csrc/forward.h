@@ -50,6 +50,11 @@ class Forward {
         resets(at.after ? tile_size<T>(n, at.H) : 0),
         tiles(most(at.direct ? 0 : tile_size<T>(n * states.stretch, most(at.W, at.H)), n * at.logits * at.width)),
         passing(at.direct ? n * states.stretch : 0, 0),
+        inputs(at.pairs, n * states.stretch, at.X),
+        by_state(at.pairs, n, at.H),
+        by_reset(at.pairs, at.before ? n : 0, at.H),
+        by_seen(at.pairs, at.K ? n : 0, at.seen),
+        by_controller(at.pairs, at.K ? n : 0, at.K),
         operand(states.stretch * n),
         gate_rows(states.stretch * n),
         rows(n) {
@@ -111,6 +116,7 @@ class Forward {
   int64_t alive = 0, now = 0;
   Buffer<T> units, resets, tiles;  // products: of units with one block of the weights, and others
   Passing<T> passing;
+  Operands<T> inputs, by_state, by_reset, by_seen, by_controller;  // of products, rounded for them
   Buffer<const T*> operand;
   Buffer<T*> gate_rows;
   Buffer<Row> rows;
@@ -122,9 +128,10 @@ class Forward {
   T* gate_row(int64_t t, int64_t i, int64_t k) {
     return in.gates ? at.row(in.gates, t, mine.index(i), at.W) : &states.gates[(k * n + i) * at.W];
   }
-  const T* const* rows_of(const Buffer<T>& matrix, int64_t width) {
+  // the first `depth` numbers of each row of a matrix that stays as it is until the step ends
+  const T* const* rows_of(const Buffer<T>& matrix, int64_t width, int64_t depth, Operands<T>& operands) {
     for (int64_t i = 0; i < alive; ++i) operand[i] = &matrix[i * width];
-    return operand.data();
+    return operands.once(operand.data(), alive, depth);
   }
 
   void start(int64_t i, int64_t t) {
@@ -159,7 +166,8 @@ class Forward {
   template <class Weights, class Done>
   void each(const T* const* operands, int64_t n_rows, int64_t depth, const T* panel, Weights rows, int64_t columns,
             const Range& range, Done done) {
-    if (!at.direct) return each_product<T>(operands, n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
+    if (!at.direct)
+      return each_product<T>(at.pairs, operands, n_rows, depth, panel, columns, range.begin, range.end, tiles.data(), done);
     passing.by_rows(operands, n_rows, depth, range.begin, range.end, rows, [&](int64_t c, const T* tile) {
       each_vector<T>(tile, n_rows, c, 1, columns, done);
     });
@@ -187,8 +195,8 @@ class Forward {
       store(gate_rows[i] + column, y + load(bias + column, l), l);
     };
     if (!at.direct)
-      each_product<T>(operand.data(), m, at.X, packed + at.packed_x(), at.W, gate_panels.begin, gate_panels.end,
-                      tiles.data(), stored);
+      each_product<T>(at.pairs, inputs.of(operand.data(), m, at.X), m, at.X, packed + at.packed_x(), at.W,
+                      gate_panels.begin, gate_panels.end, tiles.data(), stored);
     else
       passing.by_rows(operand.data(), m, at.X, gate_panels.begin, gate_panels.end,
                       [&](int64_t panel) { return input_rows<T>(at, panel); },
@@ -206,6 +214,7 @@ class Forward {
     for (int64_t i = 0; in.resets && i < alive; ++i)
       if (in.resets[rows[i].place]) start(i, t);
     if (in.resets) team.wait();
+    by_state.forget(), by_reset.forget(), by_seen.forget(), by_controller.forget();
     if (at.before) reset_gate();
     if (at.K) control();
     if (at.before || at.K) team.wait();
@@ -227,7 +236,7 @@ class Forward {
   }
 
   void reset_gate() {
-    each(rows_of(seen(), at.seen), alive, at.H, packed + at.packed_r(), state_rows(at.r), at.H, chunks,
+    each(rows_of(seen(), at.seen, at.H, by_state), alive, at.H, packed + at.packed_r(), state_rows(at.r), at.H, chunks,
          [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
            const V<T> r = sigmoid<T>(load(rows[i].gates + at.r + u, m) + y);
            if (keeping) store(rows[i].gates + at.r + u, r, m);
@@ -238,7 +247,7 @@ class Forward {
   // k = tanh or relu(from x + W_hk s + W_kk k), the operand of the logits and part of what the next step sees
   void control() {
     const auto weights = [&](int64_t c) { return controller_rows<T>(at, c); };
-    each(rows_of(seen(), at.seen), alive, at.seen, packed + at.packed_k(), weights, at.K, k_panels,
+    each(rows_of(seen(), at.seen, at.seen, by_seen), alive, at.seen, packed + at.packed_k(), weights, at.K, k_panels,
          [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
            V<T> k = load(rows[i].gates + at.rest + u, m) + y;
            k = in.controller_activation == kTanh ? tanh<T>(k) : k < T(0) ? splat<T>(0) : k;
@@ -258,26 +267,29 @@ class Forward {
 
   // what the features of `count` panels of units take from the state and, with the reset gate after it, that gate too
   void from_state(int64_t first, int64_t count) {
-    const T* const* operands = at.before ? rows_of(states.reset_state, at.H) : rows_of(seen(), at.seen);
+    const T* const* operands = at.before ? rows_of(states.reset_state, at.H, at.H, by_reset)
+                                          : rows_of(seen(), at.seen, at.H, by_state);
     if (at.direct) {
       into(operands, at.H, first, first + count, state_rows(0), units.data());
       if (at.after) into(operands, at.H, first, first + count, state_rows(at.r), resets.data());
       return;
     }
     const T* panel = packed + at.packed_chunks() + first * at.packed_chunk();
-    product<T>(operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, units.data());
+    product<T>(at.pairs, operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, units.data());
     if (!at.after) return;
-    product<T>(operands, alive, at.H, panel + at.H * at.width, at.packed_chunk(), first, count, at.H, resets.data());
+    panel += at.panel(at.H);
+    product<T>(at.pairs, operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, resets.data());
   }
 
   // the products of the logits of the units of panel c, an operation after another
   void logits(int64_t c) {
-    const T* const* operands = at.K ? rows_of(states.controller, at.K) : rows_of(seen(), at.seen);
+    const T* const* operands = at.K ? rows_of(states.controller, at.K, at.K, by_controller)
+                                     : rows_of(seen(), at.seen, at.H, by_state);
     const int64_t depth = at.logit_depth;
     if (at.direct)
       return into(operands, depth, 0, at.logits, [&](int64_t j) { return logit_rows<T>(at, j, c); }, tiles.data());
-    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.H * at.width;
-    product<T>(operands, alive, depth, panel, depth * at.width, at.logits, is_half<T>(at.H, c), tiles.data());
+    const T* panel = packed + at.packed_chunks() + c * at.packed_chunk() + (at.after ? 2 : 1) * at.panel(at.H);
+    product<T>(at.pairs, operands, alive, depth, panel, at.panel(depth), at.logits, is_half<T>(at.H, c), tiles.data());
   }
 
   // features, weights and new state of the units of panel c, the k-th of those that from_state worked on

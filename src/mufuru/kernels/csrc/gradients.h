@@ -61,18 +61,23 @@ class Gradients {
   void run(int64_t worker, int64_t workers) const {
     int64_t room = 0, start[kRights];
     for (int64_t i = 0; i < n_rights; room += grouped(rights[i++].columns) * kBlock) start[i] = room;
-    Buffer<T> packed(room), left(kBlock * width);
+    int64_t longest = 0;
+    for (int64_t i = 0; i < n_rights; ++i) longest = most(longest, rights[i].columns);
+    Buffer<T> packed(room), left(kBlock * width), row(at.pairs ? longest : 0);
     for (int64_t begin = 0; begin == 0 || begin < total; begin += kBlock) {
       const int64_t rows = least(kBlock, total - begin);
       bool is_packed[kRights] = {};
       each_panel(worker, workers, [&](const Product<T>& p, int64_t first, T* sums) {
         take_panel(p, first, begin, rows, left.data());
+        const int64_t deep = at.pairs ? pairs_of(rows) : rows;
+        if constexpr (sizeof(T) == 4)
+          if (at.pairs) pair_rows(left.data(), rows, width, left.data());
         for (int64_t side = 0; side < 2 && p.rights[side] != kNone; ++side) {
           const int64_t r = p.rights[side], columns = rights[r].columns;
-          if (!is_packed[r]) pack_groups(rights[r], begin, rows, &packed[start[r]]);
+          if (!is_packed[r]) take_right(rights[r], begin, rows, row.data(), &packed[start[r]]);
           is_packed[r] = true;
           for (int64_t c = 0; c < columns; c += kRows)
-            outer<T>(least(columns - c, kRows), &packed[start[r] + c * rows], left.data(), rows, begin > 0, sums + c * width);
+            add_outer(least(columns - c, kRows), &packed[start[r] + c * deep], left.data(), deep, begin > 0, sums + c * width);
           sums += columns * width;
         }
       });
@@ -150,6 +155,18 @@ class Gradients {
       for (int64_t first = 0; first < p.left.columns; first += width, ++panel, place += columns * width)
         if (panel % workers == worker) work(p, first, place);
     }
+  }
+
+  // some rows of a right side, and its products with a panel of left; `deep`: numbers or pairs
+  void take_right(const Matrix<T>& right, int64_t begin, int64_t rows, T* row, T* to) const {
+    if constexpr (sizeof(T) == 4)
+      if (at.pairs) return pack_pair_groups(right, begin, rows, row, to);
+    pack_groups(right, begin, rows, to);
+  }
+  void add_outer(int64_t columns, const T* right, const T* left, int64_t deep, bool add, T* to) const {
+    if constexpr (sizeof(T) == 4)
+      if (at.pairs) return at.pairs->outer(columns, right, left, deep, add, to);
+    outer<T>(columns, right, left, deep, add, to);
   }
 
   // some rows of a panel of left, filled up with zeros, and their sums

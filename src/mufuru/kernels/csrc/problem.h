@@ -4,13 +4,15 @@
 
 namespace mufuru {
 
-constexpr int64_t kAbi = 6;
+constexpr int64_t kAbi = 7;
 constexpr int64_t kMaxOps = 32;
 // an operation code of kCustom + i means: value and derivatives of the i-th Python operation lie in memory
 constexpr int64_t kCustom = 1000;
 
 enum Reset : int64_t { kNoReset = 0, kBefore = 1, kAfter = 2 };
 enum Activation : int64_t { kTanh = 0, kSigmoid = 1, kRelu = 2 };
+// how products multiply: numbers as they are, or rounded to bfloat16, by lowered code or by the instruction for it
+enum Multiplied : int64_t { kWhole = 0, kLowered = 1, kInstructed = 2 };
 
 // Letters: T steps, B sequences, total rows of all steps, H hidden, K controller (0: none), L operations.
 // A row of gates is [feature H, reset H or none, L-1 logits of H each, or the controller K]: its width is W.
@@ -18,6 +20,7 @@ enum Activation : int64_t { kTanh = 0, kSigmoid = 1, kRelu = 2 };
 struct Problem {
   int64_t steps, batch, inputs, hidden, controller, ops;
   int64_t reset, activation, controller_activation, reverse, is_double;
+  int64_t bfloat16;      // how products multiply; float and packed weights alone have more than one way
   int64_t direct;        // whether products read the weights as they lie; otherwise they are packed beforehand
   const int64_t* codes;  // L
   void* space;           // forward: the packed weights, by mufuru_pack; backward: room, as much as mufuru_space says
@@ -64,6 +67,15 @@ using NumThreads = int32_t (*)(uint32_t*);
 struct Threads {
   ParallelFor parallel_for = nullptr;
   NumThreads num_threads = nullptr;
+};
+
+// Products of pairs of bfloat16 numbers, which lie two and two in the room of a float; `depth` and `pairs` count them.
+struct PairProducts {
+  // rows times panels `apart` numbers from one to the next, into out[panel][row][width]; `half`: as in panels.h
+  void (*product)(const float* const* rows, int64_t n_rows, int64_t depth, const float* panel, int64_t apart, int64_t count,
+                  bool half, float* out);
+  void (*outer)(int64_t columns, const float* right, const float* left, int64_t pairs, bool add, float* to);  // as in outer.h
+  void (*round)(const float* from, int64_t n, float* to);  // a row to pairs
 };
 
 // The functions of one instruction set and one number type.

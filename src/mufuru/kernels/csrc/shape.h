@@ -1,6 +1,7 @@
 // The problem with types: sizes, where things lie in a row of gates, and how the weights are packed.
 #pragma once
 #include "direct.h"
+#include "multiply.h"
 #include "problem.h"
 
 namespace mufuru {
@@ -15,6 +16,7 @@ struct Shape {
   int64_t logit_depth;           // the operand of the logits: the state or the controller
   int64_t first;                 // first column of d_gates that flows straight back to the state
   bool before, after, direct;
+  const PairProducts* pairs;     // if products multiply pairs of bfloat16 numbers
 
   explicit Shape(const Problem& p)
       : in(p),
@@ -25,7 +27,8 @@ struct Shape {
         logits(p.ops - 1),
         before(p.reset == kBefore),
         after(p.reset == kAfter),
-        direct(p.direct) {
+        direct(p.direct),
+        pairs(pairs_for<T>(p)) {
     r = H;
     rest = p.reset == kNoReset ? H : 2 * H;
     W = rest + (K ? K : logits * H);
@@ -36,6 +39,8 @@ struct Shape {
 
   static constexpr int64_t width = Panel<T>::width;
   int64_t chunks() const { return panels<T>(H); }
+  // numbers of a packed panel
+  int64_t panel(int64_t depth) const { return (pairs ? pairs_of(depth) : depth) * width; }
   // blocks of columns of gates: feature, reset, the logits one after another, or the controller
   int64_t blocks() const { return rest / H + (K ? 1 : logits); }
   int64_t block_size(int64_t block) const { return K && block * H == rest ? K : H; }
@@ -44,18 +49,18 @@ struct Shape {
   // packed for the forward pass: reset (if before), controller, chunk by chunk feature, reset (if after) and logits,
   // inputs, and what is added to their products, behind it the reference's bias
   int64_t packed_r() const { return 0; }
-  int64_t packed_k() const { return before ? chunks() * H * width : 0; }
-  int64_t packed_chunks() const { return packed_k() + (K ? panels<T>(K) * seen * width : 0); }
-  int64_t packed_chunk() const { return ((after ? 2 : 1) * H + logits * logit_depth) * width; }
+  int64_t packed_k() const { return before ? chunks() * panel(H) : 0; }
+  int64_t packed_chunks() const { return packed_k() + (K ? panels<T>(K) * panel(seen) : 0); }
+  int64_t packed_chunk() const { return (after ? 2 : 1) * panel(H) + logits * panel(logit_depth); }
   int64_t packed_x() const { return packed_chunks() + chunks() * packed_chunk(); }
-  int64_t packed_bias() const { return packed_x() + panels<T>(W) * X * width; }
+  int64_t packed_bias() const { return packed_x() + panels<T>(W) * panel(X); }
   int64_t packed_size() const { return packed_bias() + W + (K ? 0 : H); }
   // and for the backward pass: feature (if before), all else to the state, logits to controller, its own loop, inputs
-  int64_t back_state() const { return before ? chunks() * H * width : 0; }
-  int64_t back_logits() const { return back_state() + chunks() * (W - first) * width; }
-  int64_t back_k() const { return back_logits() + (K ? panels<T>(K) * logits * H * width : 0); }
-  int64_t back_x() const { return back_k() + (K ? panels<T>(K) * K * width : 0); }
-  int64_t back_size() const { return back_x() + panels<T>(X) * W * width; }
+  int64_t back_state() const { return before ? chunks() * panel(H) : 0; }
+  int64_t back_logits() const { return back_state() + chunks() * panel(W - first); }
+  int64_t back_k() const { return back_logits() + (K ? panels<T>(K) * panel(logits * H) : 0); }
+  int64_t back_x() const { return back_k() + (K ? panels<T>(K) * panel(K) : 0); }
+  int64_t back_size() const { return back_x() + panels<T>(X) * panel(W); }
 
   // the gradients of the weights as Gradients sums them up: by inputs and state, by the controller's last state, by k
   int64_t turned_size() const {
@@ -173,6 +178,23 @@ inline void pack_inputs(const Shape<T>& at, int64_t c, T* to) {
   }
 }
 
+// Packs panels: pack(to) has the numbers of one, of this depth; where products multiply pairs, these go to its place.
+template <class T>
+class Packing {
+ public:
+  Packing(const Shape<T>& at, int64_t deepest) : at(at), room(at.pairs ? deepest * at.width : 0) {}
+  template <class Pack>
+  void operator()(int64_t depth, T* place, Pack pack) {
+    if (!at.pairs) return pack(place);
+    pack(room.data());
+    if constexpr (sizeof(T) == 4) pair_rows(room.data(), depth, at.width, place);
+  }
+
+ private:
+  const Shape<T>& at;
+  Buffer<T> room;
+};
+
 template <class T>
 void pack_forward(const Problem& problem, T* to, int64_t worker, int64_t workers) {
   const Shape<T> at(problem);
@@ -180,22 +202,24 @@ void pack_forward(const Problem& problem, T* to, int64_t worker, int64_t workers
   const T* w = at.weights(problem.w_hh);
   const Range k_panels(panels<T>(at.K), worker, workers), chunks(at.chunks(), worker, workers);
   const Range gates(panels<T>(at.W), worker, workers);
+  Packing<T> pack(at, most(at.seen, at.X));
   for (int64_t c = k_panels.begin; c < k_panels.end; ++c)
-    controller_rows<T>(at, c).pack(0, at.seen, to + at.packed_k() + c * at.seen * width);
+    pack(at.seen, to + at.packed_k() + c * at.panel(at.seen),
+         [&](T* place) { controller_rows<T>(at, c).pack(0, at.seen, place); });
   for (int64_t c = chunks.begin; c < chunks.end; ++c) {
     const int64_t u = c * width, columns = least(H - u, width);
-    if (at.before) pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, to + at.packed_r() + c * H * width);
-    T* panel = to + at.packed_chunks() + c * at.packed_chunk();
-    pack_rows<T>(w + u * H, nullptr, H, H, columns, panel);
-    panel += H * width;
-    if (at.after) {
-      pack_rows<T>(w + (at.r + u) * H, nullptr, H, H, columns, panel);
-      panel += H * width;
-    }
-    for (int64_t j = 0; j < at.logits; ++j, panel += at.logit_depth * width)
-      logit_rows<T>(at, j, c).pack(0, at.logit_depth, panel);
+    const auto by_state = [&](int64_t row, T* place) {
+      pack(H, place, [&](T* place) { pack_rows<T>(w + (row + u) * H, nullptr, H, H, columns, place); });
+      return place + at.panel(H);
+    };
+    if (at.before) by_state(at.r, to + at.packed_r() + c * at.panel(H));
+    T* panel = by_state(0, to + at.packed_chunks() + c * at.packed_chunk());
+    if (at.after) panel = by_state(at.r, panel);
+    for (int64_t j = 0; j < at.logits; ++j, panel += at.panel(at.logit_depth))
+      pack(at.logit_depth, panel, [&](T* place) { logit_rows<T>(at, j, c).pack(0, at.logit_depth, place); });
   }
-  for (int64_t c = gates.begin; c < gates.end; ++c) pack_inputs<T>(at, c, to + at.packed_x() + c * at.X * width);
+  for (int64_t c = gates.begin; c < gates.end; ++c)
+    pack(at.X, to + at.packed_x() + c * at.panel(at.X), [&](T* place) { pack_inputs<T>(at, c, place); });
   if (worker == 0) add_biases<T>(at, at.packed_size() - at.packed_bias(), to + at.packed_bias());
 }
 
@@ -240,20 +264,27 @@ struct PackRuns {
 template <class T>
 void pack_backward(const Problem& problem, T* to, int64_t worker, int64_t workers) {
   const Shape<T> at(problem);
-  const int64_t H = at.H, K = at.K, width = at.width;
+  const int64_t H = at.H, K = at.K, width = at.width, logits = at.logits * H;
+  Packing<T> pack(at, most(at.W, logits));
   const T *w = at.weights(problem.w_hh), *kk = at.weights(problem.w_kk);
   const Range chunks(at.chunks(), worker, workers), k_panels(panels<T>(K), worker, workers);
   const Range x_panels(panels<T>(at.X), worker, workers);
   for (int64_t c = chunks.begin; c < chunks.end; ++c) {
-    if (at.before) gate_runs<T>(at, w, H, 0, H, PackRuns<T>{c, H, to + c * H * width});
-    gate_runs<T>(at, w, H, at.first, at.W, PackRuns<T>{c, H, to + at.back_state() + c * (at.W - at.first) * width});
+    const int64_t back = at.W - at.first;
+    if (at.before)
+      pack(H, to + c * at.panel(H), [&](T* place) { gate_runs<T>(at, w, H, 0, H, PackRuns<T>{c, H, place}); });
+    pack(back, to + at.back_state() + c * at.panel(back),
+         [&](T* place) { gate_runs<T>(at, w, H, at.first, at.W, PackRuns<T>{c, H, place}); });
   }
   for (int64_t c = k_panels.begin; c < k_panels.end; ++c) {
-    logit_runs<T>(at, 0, at.logits * H, PackRuns<T>{c, K, to + at.back_logits() + c * at.logits * H * width});
-    pack_columns<T>(kk + c * width, nullptr, K, K, least(K - c * width, width), to + at.back_k() + c * K * width);
+    pack(logits, to + at.back_logits() + c * at.panel(logits),
+         [&](T* place) { logit_runs<T>(at, 0, logits, PackRuns<T>{c, K, place}); });
+    pack(K, to + at.back_k() + c * at.panel(K),
+         [&](T* place) { pack_columns<T>(kk + c * width, nullptr, K, K, least(K - c * width, width), place); });
   }
   for (int64_t c = x_panels.begin; c < x_panels.end; ++c)
-    gate_runs<T>(at, problem.w_ih, at.X, 0, at.W, PackRuns<T>{c, at.X, to + at.back_x() + c * at.W * width});
+    pack(at.W, to + at.back_x() + c * at.panel(at.W),
+         [&](T* place) { gate_runs<T>(at, problem.w_ih, at.X, 0, at.W, PackRuns<T>{c, at.X, place}); });
 }
 
 // The backward pass's part of `space`: the weights as panels, and what only that pass reads.
