@@ -28,10 +28,9 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 import mufuru
-from mufuru.experiments.tasks.logic.batches import encode
 from mufuru.experiments.tasks.logic.config import PRESETS
-from mufuru.experiments.tasks.logic.model import FormulaReader
-from mufuru.experiments.tasks.logic.sampling import sample_splits
+from mufuru.experiments.tasks.logic.formulae import sample_splits
+from mufuru.experiments.tasks.logic.model import FormulaReader, encode
 from mufuru.kernels import half
 
 OUTPUT = Path(__file__).parent / "results" / "bfloat16.json"

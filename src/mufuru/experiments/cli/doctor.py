@@ -87,13 +87,14 @@ def kernel() -> dict[str, Any]:
     status = library.status()
     asked = os.environ.get("MUFURU_KERNEL") == "reference"
     reason = "MUFURU_KERNEL=reference asks for it; unset MUFURU_KERNEL" if asked else status.reason
+    live = live_kernel()["kernel"]
     return {
-        "live": live_kernel()["kernel"],
+        "live": live,
         "library": status.state,
         "path": str(status.path) if status.path else None,
         "compiler": status.compiler,
         "reason": reason,
-        "bfloat16": half.described() if there and wanted != "reference" else None,
+        "bfloat16": half.described() if live == "native" else None,
     }
 
 
