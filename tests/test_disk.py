@@ -82,7 +82,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(disk.os, failing, full)
+    monkeypatch.setattr(os, failing, full)
     with pytest.raises(OSError, match="no space"):
         write_atomically(path, b"new")
     monkeypatch.undo()
