@@ -199,7 +199,8 @@ class Changing(nn.Module):
         self.dropout = nn.Dropout(0.3)
 
     def forward(self, s: Tensor, v: Tensor) -> Tensor:
-        return self.dropout(v) * self.factor
+        dropped: Tensor = self.dropout(v)
+        return dropped * self.factor
 
 
 @pytest.mark.parametrize("change", ["thaw", "train"])
