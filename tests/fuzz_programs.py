@@ -101,9 +101,15 @@ def _arrange(made: Tensors, weights: list[str], layout: str) -> None:
         made |= {name: first.setdefault(tuple(made[name].shape), made[name]) for name in weights}
 
 
-def _grad(p: Program, around: Any = nullcontext(), **options: Any) -> Tensors:  # noqa: B008
+def _grad(
+    p: Program,
+    around: Any = nullcontext(),  # noqa: B008
+    between: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> Tensors:
     with around:
         outputs = p.call(p.tensors)
+    between()
     wanted = p.wanted()
     roots = {name: output for name, output in outputs.items() if output.requires_grad}
     if not wanted or not roots:
@@ -163,6 +169,16 @@ def _edited(p: Program) -> Tensors:
         return p.call(p.tensors)
 
 
+def _exchanged(p: Program) -> Tensors:
+    """Weights that get other memory before the backward pass."""
+
+    def exchange() -> None:
+        for name in (name for name in p.names if name in p.tensors and name not in p.case.kinds):
+            p.tensors[name].data = p.tensors[name].detach() * -1.5
+
+    return _grad(p, between=exchange)
+
+
 def _autocast(p: Program) -> Tensors:
     return _grad(p, torch.autocast("cpu", dtype=torch.bfloat16))
 
@@ -218,5 +234,5 @@ PROGRAMS: dict[str, Callable[[Program], Tensors]] = {
     "grad": _grad, "no_grad": _plain(torch.no_grad), "inference_mode": _plain(torch.inference_mode),
     "edited weights": _edited, "batched gradients": _batched, "double backward": _double, "autocast": _autocast,
     "func.grad": _func_grad, "vmap": _vmap, "vmap of grad": _vmap_grad, "vmap of vjp": _vmap_vjp, "jvp": _jvp,
-    "functionalize": _functionalize,
+    "functionalize": _functionalize, "exchanged weights": _exchanged,
 }  # fmt: skip

@@ -190,6 +190,14 @@ def test_nested_and_quantized_tensors() -> None:
         check_numbers("input", torch.quantize_per_tensor(X, 0.1, 0, torch.quint8))
 
 
+def test_a_learned_state_of_another_type_is_refused_under_autocast() -> None:
+    layer = MuFuRU(3, 4, learn_initial_state=True)
+    del layer.h_0
+    layer.h_0 = torch.zeros(1, 4, dtype=torch.int64)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(RuntimeError, match="hx dtype"):
+        layer(torch.randn(5, 2, 3))
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.complex64])
 def test_a_weight_of_another_type_is_refused_under_autocast(dtype: torch.dtype) -> None:
     layer = MuFuRU(3, 4)

@@ -289,6 +289,7 @@ class MuFuRU(Recurrent):
         if state is None:
             if self.learn_initial_state:
                 learned = check_numbers(name, getattr(self, name))
+                self._check_state(learned)
                 return learned.unsqueeze(1).expand(expected)
             return batch.data.new_zeros(expected)
         state = state if batch.batched else state.unsqueeze(1)
