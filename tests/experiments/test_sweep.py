@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from folders import assert_same_run
 
 from mufuru.experiments.engine import RunError, fit
-from mufuru.experiments.engine.sweep import Job, one_thread_each, sweep, usable_cores
+from mufuru.experiments.engine.sweep import Job, Worker, one_thread_each, sweep, usable_cores
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
@@ -83,6 +84,18 @@ def test_a_run_whose_process_dies_is_tried_once_more(tmp_path: Path, capfd: pyte
     assert (outcome.done, outcome.failed) == (["run-0"], {"deadly": reason})
     # a line is broken where the terminal ends
     assert " ".join(capfd.readouterr().err.split()).count(f"deadly: {reason}; once more") == 1
+
+
+def test_a_process_that_dies_between_two_runs_is_noticed(tmp_path: Path) -> None:
+    worker, job = Worker(), Job("one", "nothing", TINY, tmp_path / "one")
+    worker.start(job, 60.0)
+    assert "unknown task 'nothing'" in str(worker.future.result())
+    worker.process.kill()
+    worker.process.join()
+    worker.start(job, 60.0)
+    with pytest.raises(BrokenProcessPool):
+        worker.future.result()
+    assert worker.end().startswith("its process was ended by SIGKILL")
 
 
 def test_workers_have_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:

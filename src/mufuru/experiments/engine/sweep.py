@@ -110,10 +110,15 @@ class Worker:
 
     def start(self, job: Job, checkpoint_seconds: float) -> None:
         """Start a run; the first one starts the process."""
-        self.fraction.value = min(self.fraction.value, 0.0)
+        self.job, self.fraction.value = job, min(self.fraction.value, 0.0)
         before = set(multiprocessing.active_children())
-        with one_thread_each(), blocked("SIGINT"):
-            self.job, self.future = job, self.executor.submit(work, job, checkpoint_seconds)
+        try:
+            with one_thread_each(), blocked("SIGINT"):
+                self.future = self.executor.submit(work, job, checkpoint_seconds)
+        except BrokenProcessPool as error:
+            # it died after its last run
+            self.future = Future()
+            self.future.set_exception(error)
         for process in set(multiprocessing.active_children()) - before:
             self.process = process
 
