@@ -71,8 +71,8 @@ class Gradients {
           const int64_t r = p.rights[side], columns = rights[r].columns;
           if (!is_packed[r]) pack_groups(rights[r], begin, rows, &packed[start[r]]);
           is_packed[r] = true;
-          for (int64_t c = 0; c < columns; c += kRows)
-            outer<T>(least(columns - c, kRows), &packed[start[r] + c * rows], left.data(), rows, begin > 0, sums + c * width);
+          for (int64_t c = 0; c < columns; c += kTileColumns)
+            outer<T>(least(columns - c, kTileColumns), &packed[start[r] + c * rows], left.data(), rows, begin > 0, sums + c * width);
           sums += columns * width;
         }
       });
