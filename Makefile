@@ -10,10 +10,13 @@ SEED ?= 1
 CSRC := src/mufuru/kernels/csrc
 SANITIZE := $(CXX) -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra
 
-.PHONY: help demo test slow fuzz format sanitize docs clean
+ARM64 := $(or $(ARM64_CXX),aarch64-linux-gnu-g++)
+FLAGS = $(shell $(PYTHON) -c 'import runpy; print(*runpy.run_path("src/mufuru/kernels/build.py")["FLAGS"])')
+
+.PHONY: help demo test slow fuzz format sanitize arm64 docs clean
 
 help:  ## say what there is
-	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z0-9]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: .venv/experiments  ## train nn.GRU and MuFuRU on Boolean formulae, side by side; table, figures and a report
 	$(BIN)/mufuru reproduce logic --short --output runs/demo
@@ -44,6 +47,13 @@ sanitize:  ## run the native kernel without Python, under AddressSanitizer and U
 	$(SANITIZE) -c $(CSRC)/entry.cpp -o build/sanitize/entry.o
 	$(SANITIZE) -I$(CSRC) tests/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
 	build/sanitize/native_check
+
+arm64:  ## run the native kernel on an emulated ARM64 processor (Debian: apt install g++-aarch64-linux-gnu qemu-user)
+	mkdir -p build/arm64
+	$(ARM64) $(FLAGS) -Werror -DMUFURU_PORTABLE_ONLY -c $(CSRC)/plain.cpp -o build/arm64/plain.o
+	$(ARM64) $(FLAGS) -Werror -DMUFURU_PORTABLE_ONLY -c $(CSRC)/entry.cpp -o build/arm64/entry.o
+	$(ARM64) -std=c++17 -O2 -I$(CSRC) tests/native_check.cpp build/arm64/*.o -static -pthread -o build/arm64/native_check
+	qemu-aarch64 build/arm64/native_check
 
 docs: .venv/dev  ## write the generated parts of docs/ anew and build the site into build/site
 	$(BIN)/python docs/generate.py

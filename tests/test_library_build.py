@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import runpy
+import sys
 import time
 from pathlib import Path
 
@@ -124,6 +126,26 @@ def test_flags_by_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machi
     assert {"-mavx2", "-mfma"} <= set(flags["avx2.cpp"])
     assert {"-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"} <= set(flags["avx512.cpp"])
     assert not any(flag.startswith("-m") for flag in flags["plain.cpp"])
+
+
+def test_on_a_mac(tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its compiler is asked for the architecture of this Python, and for no option of the GNU linker."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    # build.py as setup.py loads it, so that what it decides when it is imported is decided anew
+    there = runpy.run_path(str(Path(build.__file__)))
+    asked = tmp_path / "asked"
+    script = f'echo "$*" >> "{asked}"; for last; do :; done; case "$*" in *-shared*) last=$5;; esac; : > "$last"'
+    compiler = tmp_path / "clang++"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    there["compile_library"](sources, tmp_path / "native.so", [str(compiler)])
+    *compiled, linked = asked.read_text().splitlines()
+    for line in (*compiled, linked):
+        assert line.startswith("-arch arm64 ")
+    assert all("-DMUFURU_PORTABLE_ONLY" in line for line in compiled)
+    assert "-shared -o" in linked
+    assert not {word for word in linked.split() if word.startswith(("-static", "-Wl"))}
 
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="instruction sets of x86-64")

@@ -17,6 +17,7 @@ from typing import IO
 
 FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra",
+    "-ffp-contract=fast",  # products and sums in one instruction: g++'s default, but not that of every clang
 )  # fmt: skip
 X86_FLAGS = {
     "avx2.cpp": ("-mavx2", "-mfma"),
@@ -24,6 +25,8 @@ X86_FLAGS = {
     "avx512bf16.cpp": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"),
 }
 """Files for one instruction set, chosen at run time: left out on machines that are not x86-64."""
+# on a Mac the compiler may run on the other architecture than this Python, and builds for its own unless asked
+TARGET = ("-arch", platform.machine()) if sys.platform == "darwin" else ()
 # torch may bring another libstdc++: take our own along and keep its symbols to ourselves
 STATIC = ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL") if sys.platform == "linux" else ()
 TIMEOUT = 300.0
@@ -67,6 +70,7 @@ def flags_of(source_dir: Path) -> dict[str, list[str]]:
 
 def compile_library(source_dir: Path, output: Path, compiler: Sequence[str], timeout: float = TIMEOUT) -> None:
     """Compile all sources side by side and link them. `output` appears only once it is complete."""
+    compiler = [*compiler, *TARGET]
     flags = flags_of(source_dir)
     if not flags:
         raise BuildError(f"no C++ sources in {source_dir}: install mufuru again")

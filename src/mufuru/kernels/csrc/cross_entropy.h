@@ -222,8 +222,8 @@ class CrossEntropy {
       const int64_t begin = begin_of(chunk), count = count_of(chunk);
       pack_groups<T>({weight, F, F}, begin, count, packed.data());
       for (int64_t panel = worker; panel < lanes / width; panel += workers)
-        for (int64_t f = 0; f < F; f += kRows)
-          outer<T>(least(F - f, kRows), &packed[f * count], exps_of(panel, begin), count, chunk > 0,
+        for (int64_t f = 0; f < F; f += kTileColumns)
+          outer<T>(least(F - f, kTileColumns), &packed[f * count], exps_of(panel, begin), count, chunk > 0,
                    d_by_feature + (panel * F + f) * width);
     }
     for (int64_t panel = worker; panel < lanes / width; panel += workers) {

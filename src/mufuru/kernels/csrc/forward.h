@@ -218,10 +218,11 @@ class Forward {
     if (at.before) reset_gate();
     if (at.K) control();
     if (at.before || at.K) team.wait();
-    const int64_t together = alive > kRows ? 1 : chunks.end - chunks.begin;
+    const int64_t together = alive > kRows ? kTilePanels : chunks.end - chunks.begin;
     for (int64_t c = chunks.begin; c < chunks.end; c += together) {
-      from_state(c, together);
-      for (int64_t k = 0; k < together; ++k) chunk(c + k, k, composing);
+      const int64_t now = least(together, chunks.end - c);
+      from_state(c, now);
+      for (int64_t k = 0; k < now; ++k) chunk(c + k, k, composing);
     }
     for (int64_t i = alive; i < n && leads; ++i)  // ended, or (in reverse) not begun: the state stays
       std::memcpy(&next_seen()[i * at.seen], &seen()[i * at.seen], at.seen * sizeof(T));

@@ -76,8 +76,9 @@ class Gradients {
           const int64_t r = p.rights[side], columns = rights[r].columns;
           if (!is_packed[r]) take_right(rights[r], begin, rows, row.data(), &packed[start[r]]);
           is_packed[r] = true;
-          for (int64_t c = 0; c < columns; c += kRows)
-            add_outer(least(columns - c, kRows), &packed[start[r] + c * deep], left.data(), deep, begin > 0, sums + c * width);
+          const int64_t together = at.pairs ? kRows : kTileColumns;  // products of pairs have one size of tile
+          for (int64_t c = 0; c < columns; c += together)
+            add_outer(least(columns - c, together), &packed[start[r] + c * deep], left.data(), deep, begin > 0, sums + c * width);
           sums += columns * width;
         }
       });

@@ -38,7 +38,12 @@ void share_out(const Problem& problem, const Threads& threads, int64_t rows, Run
 // run(Ops) with the list of operations that fits; the lists known at compile time where speed matters most
 template <class T, class Run>
 void with_ops(const Problem& problem, Run run) {
-  if constexpr (sizeof(T) == 4 && MUFURU_BYTES > 16) {
+#ifdef MUFURU_PORTABLE_ONLY
+  constexpr bool matters = sizeof(T) == 4;
+#else
+  constexpr bool matters = sizeof(T) == 4 && MUFURU_BYTES > 16;
+#endif
+  if constexpr (matters) {
     if (Paper::fits(problem)) return run(static_cast<Paper*>(nullptr));
     if (Gru::fits(problem)) return run(static_cast<Gru*>(nullptr));
   }

@@ -25,8 +25,8 @@ __attribute__((always_inline)) inline Composed<T> compose(Op op, V<T> s, V<T> v)
     case Op::keep: return {s, one, zero};
     case Op::replace: return {v, zero, one};
     // at s == v torch halves the gradient of max and min between both sides, and that of |s - v| is 0
-    case Op::max: return {(s > v) | (s != s) ? s : v, s > v ? one : s == v ? half : zero, s < v ? one : s == v ? half : zero};
-    case Op::min: return {(s < v) | (s != s) ? s : v, s < v ? one : s == v ? half : zero, s > v ? one : s == v ? half : zero};
+    case Op::max: return {((s > v) | (s != s)) ? s : v, s > v ? one : s == v ? half : zero, s < v ? one : s == v ? half : zero};
+    case Op::min: return {((s < v) | (s != s)) ? s : v, s < v ? one : s == v ? half : zero, s > v ? one : s == v ? half : zero};
     case Op::mul: return {s * v, v, s};
     case Op::diff: {
       V<T> sign = s > v ? half : s < v ? -half : zero;

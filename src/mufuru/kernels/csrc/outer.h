@@ -12,39 +12,43 @@ struct Matrix {
   int64_t stride, columns;
 };
 
-// R columns of right, packed kRows side by side, times one packed panel of left over `rows` rows, added to what is there
-// or put in its place: R rows, a panel wide
+// R columns of right, packed kRows side by side and such groups one after another, times one packed panel of left over
+// `rows` rows, added to what is there or put in its place: R rows, a panel wide
 template <class T, int R>
 __attribute__((noinline)) void outer(const T* right, const T* left, int64_t rows, bool add, T* to) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   V<T> sum[R][2];  // unrolled throughout, so that it lives in registers
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = splat<T>(0);
   for (int64_t k = 0; k < rows; ++k, right += kRows, left += width) {
     const V<T> b0 = load(left), b1 = load(left + n);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
-      const V<T> factor = splat<T>(right[r]);
+      const V<T> factor = splat<T>(right[r / kRows * rows * kRows + r % kRows]);
       sum[r][0] += factor * b0;
       sum[r][1] += factor * b1;
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r, to += width) {
     store(to, add ? load(to) + sum[r][0] : sum[r][0]);
     store(to + n, add ? load(to + n) + sum[r][1] : sum[r][1]);
   }
 }
 
+// the same for up to kTileColumns columns
 template <class T>
 inline void outer(int64_t columns, const T* right, const T* left, int64_t rows, bool add, T* to) {
+  if (columns == kTileColumns) return outer<T, kTileColumns>(right, left, rows, add, to);
+  for (; columns > kRows; columns -= kRows, right += rows * kRows, to += kRows * Panel<T>::width)
+    outer<T, kRows>(right, left, rows, add, to);
   switch (columns) {
     case 1: return outer<T, 1>(right, left, rows, add, to);
     case 2: return outer<T, 2>(right, left, rows, add, to);
     case 3: return outer<T, 3>(right, left, rows, add, to);
     case 4: return outer<T, 4>(right, left, rows, add, to);
     case 5: return outer<T, 5>(right, left, rows, add, to);
-    default: return outer<T, 6>(right, left, rows, add, to);
+    default: return outer<T, kRows>(right, left, rows, add, to);
   }
 }
 

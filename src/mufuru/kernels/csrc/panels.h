@@ -1,5 +1,8 @@
 // Matrix products with weights packed into panels: `width` columns side by side, one row of the depth after another.
 #pragma once
+#include <cstddef>
+#include <utility>
+
 #include "vec.h"
 
 namespace mufuru {
@@ -20,9 +23,20 @@ inline bool is_half(int64_t columns, int64_t c) {
   return columns - c * Panel<T>::width <= Lanes<T>::n;
 }
 
-constexpr int64_t kRows = 6;  // rows of a tile: 6 x 2 accumulators leave room in 16 registers
+// accumulators of a tile, which leave room for its operands: in 16 registers, or in the 32 of ARM64, whose processors
+// multiply up to 16 vectors before the first sum is there
+#if defined(__aarch64__)
+constexpr int kAccumulators = 24;
+#else
+constexpr int kAccumulators = 12;
+#endif
+constexpr int64_t kRows = 6;                                     // rows of a tile,
+constexpr int64_t kTilePanels = kAccumulators / (2 * kRows);     // its panels if it has all rows,
+constexpr int64_t kTileColumns = kAccumulators / 2;              // and its rows if it has one panel alone
 // with fewer rows or vectors, more panels: enough accumulators, or the additions would wait for each other
-constexpr int panels_at_once(int rows, int vectors) { return rows * vectors < 2 ? 6 : 12 / (rows * vectors); }
+constexpr int panels_at_once(int rows, int vectors) {
+  return rows * vectors < 2 ? 6 : static_cast<int>(least(6, kAccumulators / (rows * vectors)));
+}
 
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
 // in one order, so a row's result does not depend on its company.
@@ -39,6 +53,18 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
       sum[r][p / U][p % U] = add ? load(out + p / U * out_panel + r * width + p % U * n) : splat<T>(0);
   }
   for (int64_t k = 0; k < depth; ++k, panel += width) {
+    if constexpr (kAccumulators > 12 && P > 1 && P * U < R) {  // fewer vectors than rows: these wait in registers
+      V<T> b[P][U];
+#pragma GCC unroll 8
+      for (int p = 0; p < P * U; ++p) b[p / U][p % U] = load(panel + p / U * apart + p % U * n);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V<T> factor = splat<T>(a[r][k]);
+#pragma GCC unroll 8
+        for (int p = 0; p < P * U; ++p) sum[r][p / U][p % U] += factor * b[p / U][p % U];
+      }
+      continue;
+    }
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const T* at = panel + p * apart;
@@ -80,7 +106,7 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
   if (n_rows <= 0) return;
   const int64_t blocks = (n_rows + kRows - 1) / kRows;
   // several blocks of rows: a panel or two after another, so that the next block finds them in cache
-  const int64_t together = blocks > 1 ? 2 / U : count;
+  const int64_t together = blocks > 1 ? 2 / U * kTilePanels : count;
   for (int64_t first = 0; first < count; first += together) {
     const T* from = panel + first * apart;
     const int64_t now = least(together, count - first);
@@ -130,7 +156,7 @@ inline void each_vector(const T* panel, int64_t n_rows, int64_t first, int64_t c
 // Room that `each_product` needs for its tiles.
 template <class T>
 inline int64_t tile_size(int64_t rows, int64_t columns) {
-  return Panel<T>::width * most(rows, least(rows, kRows) * panels<T>(columns));
+  return Panel<T>::width * most(rows * kTilePanels, least(rows, kRows) * panels<T>(columns));
 }
 
 // Rows times the panels from `begin` to `end`, which lie one after another, and done(row, column, lanes, value) for each
@@ -139,22 +165,25 @@ template <class T, class Done>
 inline void each_product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t columns, int64_t begin,
                          int64_t end, T* tiles, Done done) {
   const int64_t size = depth * Panel<T>::width;
-  const int64_t together = n_rows > kRows ? 1 : end - begin;
+  const int64_t together = n_rows > kRows ? kTilePanels : end - begin;
   for (int64_t first = begin; first < end; first += together) {
-    product<T>(rows, n_rows, depth, panel + first * size, size, first, together, columns, tiles);
-    each_vector<T>(tiles, n_rows, first, together, columns, done);
+    const int64_t now = least(together, end - first);
+    product<T>(rows, n_rows, depth, panel + first * size, size, first, now, columns, tiles);
+    each_vector<T>(tiles, n_rows, first, now, columns, done);
   }
 }
 
-// lane l is lane which[l] of a and b, one behind the other
-template <class T>
-__attribute__((always_inline)) inline V<T> chosen(V<T> a, V<T> b, I<T> which) {
+// a and b with the lanes swapped whose numbers differ in one bit: of a those without it stay, of b those with it
+template <class T, int64_t bit, size_t... l>
+__attribute__((always_inline)) inline void swap_lanes(V<T>& a, V<T>& b, std::index_sequence<l...>) {
+  constexpr int64_t n = Lanes<T>::n;
+  const V<T> x = a, y = b;
 #if defined(__clang__)
-  V<T> y{};
-  for (int64_t n = Lanes<T>::n, l = 0; l < n; ++l) y[l] = which[l] < n ? a[which[l]] : b[which[l] - n];
-  return y;
+  a = __builtin_shufflevector(x, y, (l & bit ? n + l - bit : l)...);
+  b = __builtin_shufflevector(x, y, (l & bit ? n + l : l + bit)...);
 #else
-  return __builtin_shuffle(a, b, which);
+  a = __builtin_shuffle(x, y, I<T>{(l & bit ? n + l - bit : l)...});
+  b = __builtin_shuffle(x, y, I<T>{(l & bit ? n + l : l + bit)...});
 #endif
 }
 
@@ -162,19 +191,9 @@ __attribute__((always_inline)) inline V<T> chosen(V<T> a, V<T> b, I<T> which) {
 template <class T, int64_t bit = Lanes<T>::n / 2>
 __attribute__((always_inline)) inline void transpose(V<T>* v) {
   constexpr int64_t n = Lanes<T>::n;
-  I<T> upper{}, lower{};
 #pragma GCC unroll 16
-  for (int64_t l = 0; l < n; ++l) {
-    upper[l] = l & bit ? n + l - bit : l;
-    lower[l] = l & bit ? n + l : l + bit;
-  }
-#pragma GCC unroll 16
-  for (int64_t i = 0; i < n; ++i) {
-    if (i & bit) continue;
-    const V<T> a = v[i], b = v[i + bit];
-    v[i] = chosen<T>(a, b, upper);
-    v[i + bit] = chosen<T>(a, b, lower);
-  }
+  for (int64_t i = 0; i < n; ++i)
+    if (!(i & bit)) swap_lanes<T, bit>(v[i], v[i + bit], std::make_index_sequence<n>{});
   if constexpr (bit > 1) transpose<T, bit / 2>(v);
 }
 

@@ -42,12 +42,24 @@ inline V<T> load(const T* from, int64_t n) {
     return __builtin_ia32_maskloadps256(reinterpret_cast<const typename Lanes<T>::V*>(from), lane < static_cast<int32_t>(n));
   }
 #endif
-  std::memcpy(&x, from, n * sizeof(T));
+  if constexpr (sizeof(V<T>) == 16) {  // lane by lane: no call, and no way through memory
+#pragma GCC unroll 4
+    for (int64_t l = 0; l < Lanes<T>::n - 1; ++l)
+      if (l < n) x[l] = from[l];
+  } else {
+    std::memcpy(&x, from, n * sizeof(T));
+  }
   return x;
 }
 template <class T>
 inline void store(T* to, V<T> x, int64_t n) {
   if (n >= Lanes<T>::n) return store(to, x);
+  if constexpr (sizeof(V<T>) == 16) {
+#pragma GCC unroll 4
+    for (int64_t l = 0; l < Lanes<T>::n - 1; ++l)
+      if (l < n) to[l] = x[l];
+    return;
+  }
   const T* from = reinterpret_cast<const T*>(&x);
 #pragma GCC unroll 8
   for (int64_t part = Lanes<T>::n / 2; part > 0; part /= 2) {  // pieces of known sizes: no call
@@ -104,8 +116,8 @@ class Buffer {
   T* data_;
 };
 
-inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 template <class T>
 struct Exp;
