@@ -335,7 +335,7 @@ def test_code_for_the_instruction_as_lowered(tmp_path: Path) -> None:
     if os.uname().machine != "x86_64":
         pytest.skip("needs an x86-64 machine")
     simde = ["-DMUFURU_SIMDE"] if SIMDE.exists() else []
-    ways = {"lowered": [], "fused": ["-mavx2", "-mfma"], "emulated": ["-DMUFURU_DOT"]}
+    ways: dict[str, list[str]] = {"lowered": [], "fused": ["-mavx2", "-mfma"], "emulated": ["-DMUFURU_DOT"]}
     if simde:
         ways["simde"] = ["-DMUFURU_DOT", *simde]
     compiler = [str(REAL), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Wno-psabi", f"-I{CSRC}"]
