@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import engines
 import peers
 import torch
 from shapes import CONTROLLER, GATED, SEVEN, Shape
@@ -21,7 +24,7 @@ within the rounding, so that the gradients of two right kernels take different s
 def check(shape: Shape) -> dict[str, float]:
     """The largest difference of each pair, relative to the largest number; stops the program if one is too large.
 
-    Values and gradients of the input and of all parameters; for onnxruntime, which has no gradients, values.
+    Values and gradients of the input and of all parameters; for engines, which have no gradients, values.
     """
     n, m = shape.input_size, shape.hidden_size
     most = max(1, CHECKED_NUMBERS // (shape.batch * m))
@@ -48,7 +51,7 @@ def _of_layers(n: int, m: int, x: Tensor) -> dict[str, float]:
     custom = MuFuRU(n, m, ops=peers.WITH_CUSTOM, kernel="native")
     custom.load_state_dict(seven.state_dict())
     gru = nn.GRU(n, m)
-    return {
+    found = {
         "native and reference, seven ops": _from_reference(seven, x),
         "native and reference, keep + replace": _from_reference(
             MuFuRU(n, m, ops=("keep", "replace"), kernel="native"), x
@@ -56,8 +59,11 @@ def _of_layers(n: int, m: int, x: Tensor) -> dict[str, float]:
         "native and reference, controller 50": _from_reference(MuFuRU(n, m, controller_size=50, kernel="native"), x),
         "custom op and built-in op": _largest(_values(custom, x), _values(seven, x)),
         "MuFuRU.from_gru and nn.GRU": _from_gru(gru, x),
-        "onnxruntime and nn.GRU": _from_onnx(gru, x),
+        "onnxruntime and nn.GRU": _from_engine(engines.onnx_call(gru, x), gru, x),
     }
+    if engines.has_openvino():
+        found["OpenVINO and nn.GRU"] = _from_engine(engines.openvino_call(gru, x), gru, x)
+    return found
 
 
 def _values(module: nn.Module, x: Tensor) -> list[Tensor]:
@@ -80,9 +86,9 @@ def _from_gru(gru: nn.GRU, x: Tensor) -> float:
     return _largest([output, d_x, *as_gru], _values(gru, x))
 
 
-def _from_onnx(gru: nn.GRU, x: Tensor) -> float:
-    y, _ = peers.onnx_session(gru, 1).run(None, {"x": x.numpy()})
-    return _largest([torch.from_numpy(y)[:, 0]], [gru(x)[0]])
+def _from_engine(call: peers.Call, gru: nn.GRU, x: Tensor) -> float:
+    states: Any = call()
+    return _largest([torch.from_numpy(states[0])[:, 0]], [gru(x)[0]])
 
 
 def _largest(ours: list[Tensor], theirs: list[Tensor]) -> float:

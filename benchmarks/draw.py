@@ -31,6 +31,13 @@ STYLE = {
     shapes.GRU: ("#0072B2", "s"),
     shapes.LSTM: ("#E69F00", "D"),
     shapes.ONNX: ("#56B4E9", "P"),
+    shapes.OPENVINO: ("#56B4E9", "X"),
+    shapes.TORCHRL: ("#F0E442", "d"),
+    shapes.RESETS: ("#D55E00", "<"),
+    shapes.HALF_SEVEN: ("#D55E00", "h"),
+    shapes.HALF_GATED: ("#0072B2", "h"),
+    shapes.HALF_GRU: ("#000000", "h"),
+    shapes.HALF_OPENVINO: ("#56B4E9", "h"),
     shapes.COMPILED: ("#666666", "*"),
     shapes.FLOOR: ("#000000", "o"),
 }

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 
 import torch
 from peers import Call
-from shapes import REFERENCE, Mode
+from shapes import REFERENCE, TORCHRL, Mode
 
 SAMPLE_SECONDS = 0.01
 """A sample repeats short calls for about this long."""
 SETTLE_SECONDS = 0.005
 """Calls before a sample that are not timed: caches fill, and the threads of the peer before go to sleep."""
-REFERENCE_SECONDS = 2.0
-"""The reference kernel is left out where one call takes longer."""
+SLOW_SECONDS = 2.0
+"""The reference kernel and TorchRL are left out where one call takes longer."""
+FEWEST = 2
+"""Rounds that quartiles need."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class Budget:
     seconds: float = 3.0
     """For one measurement of all peers together."""
     samples: int = 5
-    """Of every peer, at the least."""
+    """Of every peer, at the least, unless `limit` is over before."""
+    limit: float = 60.0
+    """Seconds after which a measurement ends with as many samples as there are, but two of every peer."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,14 @@ def measure(calls: Mapping[str, Call], shape: str, mode: Mode, threads: int, bud
     """Rounds in which every peer gives one sample, in random order, until the budget is spent."""
     torch.set_num_threads(threads)
     with torch.inference_mode(mode == "inference"):
-        limits = {REFERENCE: REFERENCE_SECONDS}
+        limits = {REFERENCE: SLOW_SECONDS, TORCHRL: SLOW_SECONDS}
+        if TORCHRL in calls:
+            calls[TORCHRL]()  # compiles
         once = {peer: _warm_up(call, limits.get(peer, math.inf)) for peer, call in calls.items()}
         slow = {peer for peer, seconds in once.items() if seconds > limits.get(peer, math.inf)}
         repeats = {peer: max(1, round(SAMPLE_SECONDS / once[peer])) for peer in calls if peer not in slow}
         samples = _rounds(calls, repeats, budget)
-    why = f"one call takes over {REFERENCE_SECONDS:g} s"
+    why = f"one call takes over {SLOW_SECONDS:g} s"
     return [
         Timing(shape, mode, threads, peer, left_out=why)
         if peer in slow
@@ -86,9 +92,9 @@ def _rounds(calls: Mapping[str, Call], repeats: dict[str, int], budget: Budget) 
     gc.collect()
     gc.disable()
     try:
-        end = time.perf_counter() + budget.seconds
+        start = time.perf_counter()
         done = 0
-        while done < budget.samples or time.perf_counter() < end:
+        while done < FEWEST or _goes_on(done, time.perf_counter() - start, budget):
             shuffle(order)
             for peer in order:
                 samples[peer].append(_sample(calls[peer], repeats[peer]))
@@ -96,6 +102,11 @@ def _rounds(calls: Mapping[str, Call], repeats: dict[str, int], budget: Budget) 
     finally:
         gc.enable()
     return samples
+
+
+def _goes_on(done: int, seconds: float, budget: Budget) -> bool:
+    """Whether there is another round after so many, which took so many seconds."""
+    return seconds < budget.limit and (done < budget.samples or seconds < budget.seconds)
 
 
 def _sample(call: Call, repeats: int) -> float:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numpy as np
-import onnx
-import onnxruntime
+import engines
 import shapes
 import torch
 from floor import BLOCKS, GATED_BLOCKS, Floor, one_product
-from onnx import TensorProto, helper, numpy_helper
-from shapes import Mode, Shape
+from shapes import CONTROLLER_SIZE, Mode, Shape
 from torch import Tensor, nn
 
 from mufuru import PAPER, MuFuRU, MuFuRUCell
@@ -49,7 +48,7 @@ def layers(shape: Shape) -> dict[str, nn.Module]:
         return {
             shapes.SEVEN: Steps(MuFuRUCell(n, m, kernel="native")),
             shapes.GATED: Steps(MuFuRUCell(n, m, ops=("keep", "replace"), kernel="native")),
-            shapes.CONTROLLER: Steps(MuFuRUCell(n, m, controller_size=50, kernel="native")),
+            shapes.CONTROLLER: Steps(MuFuRUCell(n, m, controller_size=CONTROLLER_SIZE, kernel="native")),
             shapes.REFERENCE: Steps(MuFuRUCell(n, m, kernel="reference")),
             shapes.GRU: Steps(nn.GRUCell(n, m)),
             shapes.LSTM: Steps(nn.LSTMCell(n, m)),
@@ -57,7 +56,7 @@ def layers(shape: Shape) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {
         shapes.SEVEN: MuFuRU(n, m, kernel="native"),
         shapes.GATED: MuFuRU(n, m, ops=("keep", "replace"), kernel="native"),
-        shapes.CONTROLLER: MuFuRU(n, m, controller_size=50, kernel="native"),
+        shapes.CONTROLLER: MuFuRU(n, m, controller_size=CONTROLLER_SIZE, kernel="native"),
         shapes.REFERENCE: MuFuRU(n, m, kernel="reference"),
         shapes.GRU: nn.GRU(n, m),
         shapes.LSTM: nn.LSTM(n, m),
@@ -67,9 +66,10 @@ def layers(shape: Shape) -> dict[str, nn.Module]:
     return found
 
 
-def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> dict[str, Call]:
-    """All peers that can run this, in the order of `shapes.PEERS`, and the arithmetic alone."""
+def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> tuple[dict[str, Call], dict[str, str]]:
+    """All peers that can run this, in the order of `shapes.PEERS`, and the arithmetic alone; and why others cannot."""
     found: dict[str, Call] = {}
+    left_out: dict[str, str] = {}
     modules = layers(shape)
     for name, module in modules.items():
         found[name] = _call(module, shape, mode)
@@ -77,23 +77,127 @@ def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> dic
         # a compiled module keeps one version per graph: a new one knows nothing of the shapes before
         torch.compiler.reset()
         found[shapes.COMPILED] = _call(torch.compile(MuFuRU(*_sizes(shape), kernel="reference")), shape, mode)
+    if shape.name in shapes.RESETS_IN:
+        found[shapes.RESETS] = _call(Resetting(modules[shapes.SEVEN], shape), shape, mode)
+    if shape.name in shapes.HALF_IN:
+        found |= _half(modules, shape, mode, left_out)
+    if shape.name in shapes.TORCHRL_IN:
+        found |= _torchrl(shape, mode, left_out)
     gru = modules[shapes.GRU]
     if mode == "inference" and isinstance(gru, nn.GRU):
-        session, x = onnx_session(gru, threads), torch.randn(shape.steps, shape.batch, shape.input_size).numpy()
-        found[shapes.ONNX] = lambda: session.run(None, {"x": x})
+        found |= _engines(gru, shape, threads, left_out)
     floor = Floor(shape)
     found[shapes.FLOOR] = floor.training if mode == "training" else floor.forward
     for name, blocks in ((shapes.SEVEN, BLOCKS), (shapes.GATED, GATED_BLOCKS)):
         found[shapes.ARITHMETIC[name]] = one_product(shape, mode, blocks)
-    return {name: found[name] for name in (*shapes.PEERS, *shapes.ARITHMETIC.values()) if name in found}
+    return {name: found[name] for name in (*shapes.PEERS, *shapes.ARITHMETIC.values()) if name in found}, left_out
+
+
+class Resetting(nn.Module):
+    """A layer whose state begins anew in 1 % of the steps."""
+
+    def __init__(self, layer: nn.Module, shape: Shape) -> None:
+        super().__init__()
+        self.layer, self.resets = layer, torch.rand(shape.steps, shape.batch) < 0.01
+
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(x, resets=self.resets)
+
+
+class Autocast(nn.Module):
+    """A layer whose weights are float32 and whose products may be in bfloat16."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layer(x)
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies numbers in bfloat16."""
+    return any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+NO_BFLOAT16 = "not measured: this processor has no instruction for products in bfloat16"
+NO_TORCHRL = "torchrl is not installed: pip install torchrl"
+
+
+def _half(modules: dict[str, nn.Module], shape: Shape, mode: Mode, left_out: dict[str, str]) -> dict[str, Call]:
+    """In bfloat16: ours by autocast, torch's as a layer of bfloat16."""
+    if not has_bfloat16():
+        left_out.update(dict.fromkeys((shapes.HALF_SEVEN, shapes.HALF_GATED, shapes.HALF_GRU), NO_BFLOAT16))
+        return {}
+    gru = nn.GRU(*_sizes(shape)).bfloat16()
+    return {
+        shapes.HALF_SEVEN: _call(Autocast(modules[shapes.SEVEN]), shape, mode),
+        shapes.HALF_GATED: _call(Autocast(modules[shapes.GATED]), shape, mode),
+        shapes.HALF_GRU: _call(gru, shape, mode, torch.bfloat16),
+    }
+
+
+def _engines(gru: nn.GRU, shape: Shape, threads: int, left_out: dict[str, str]) -> dict[str, Call]:
+    names = [name for name in shapes.ENGINES if name not in shapes.HALF or shape.name in shapes.HALF_IN]
+    if threads > 1:
+        left_out.update(dict.fromkeys(names, engines.ONE_THREAD))
+        return {}
+    x = _input(shape)
+    found: dict[str, Call] = {shapes.ONNX: engines.onnx_call(gru, x)}
+    if not engines.has_openvino():
+        left_out.update({name: engines.NO_OPENVINO for name in names if name != shapes.ONNX})
+        return found
+    found[shapes.OPENVINO] = engines.openvino_call(gru, x)
+    if shapes.HALF_OPENVINO in names and engines.openvino_has_bfloat16():
+        found[shapes.HALF_OPENVINO] = engines.openvino_call(gru, x, half=True)
+    elif shapes.HALF_OPENVINO in names:
+        left_out[shapes.HALF_OPENVINO] = NO_BFLOAT16
+    return found
+
+
+class Scan(nn.Module):
+    """TorchRL's `GRUModule`, whose steps are a scan; time first, like the others."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        with warnings.catch_warnings():
+            # TorchRL and TensorDict warn of their own next versions, and of torch's
+            warnings.simplefilter("ignore")
+            from tensordict import TensorDict
+            from torchrl.modules import GRUModule
+
+            self.pack = TensorDict
+            self.module = GRUModule(
+                *_sizes(shape), in_keys=["x", "state"], out_keys=["y", ("next", "state")],
+                recurrent_backend="scan", default_recurrent_mode=True,
+            )  # fmt: skip
+        self.starts = torch.zeros(shape.batch, shape.steps, 1, dtype=torch.bool)
+        self.starts[:, 0] = True
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        by_sequence = x.transpose(0, 1)
+        found = self.module(self.pack({"x": by_sequence, "is_init": self.starts}, by_sequence.shape[:2]))
+        return (found["y"].transpose(0, 1),)
+
+
+def _torchrl(shape: Shape, mode: Mode, left_out: dict[str, str]) -> dict[str, Call]:
+    if importlib.util.find_spec("torchrl") is None:
+        left_out[shapes.TORCHRL] = NO_TORCHRL
+        return {}
+    return {shapes.TORCHRL: _call(Scan(shape), shape, mode)}
 
 
 def _sizes(shape: Shape) -> tuple[int, int]:
     return shape.input_size, shape.hidden_size
 
 
-def _call(module: Any, shape: Shape, mode: Mode) -> Call:
-    x = torch.randn(shape.steps, shape.batch, shape.input_size)
+def _input(shape: Shape) -> Tensor:
+    return torch.randn(shape.steps, shape.batch, shape.input_size)
+
+
+def _call(module: Any, shape: Shape, mode: Mode, dtype: torch.dtype = torch.float32) -> Call:
+    x = _input(shape).to(dtype)
     if mode == "inference":
         module.eval()
         return lambda: module(x)
@@ -105,40 +209,3 @@ def _call(module: Any, shape: Shape, mode: Mode) -> Call:
         module(x)[0].sum().backward()
 
     return step
-
-
-def onnx_session(gru: nn.GRU, threads: int) -> onnxruntime.InferenceSession:
-    """onnxruntime's GRU with the weights of torch's: from x to all states and the last one."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    # its threads spin within a run but not after it, when it is another peer's turn
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    model = onnx_gru(gru).SerializeToString()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def onnx_gru(gru: nn.GRU) -> onnx.ModelProto:
-    weights = {
-        "W": _update_first(gru, "weight_ih_l0")[None],
-        "R": _update_first(gru, "weight_hh_l0")[None],
-        "B": np.concatenate([_update_first(gru, "bias_ih_l0"), _update_first(gru, "bias_hh_l0")])[None],
-    }
-    node = helper.make_node(
-        "GRU", ["x", "W", "R", "B"], ["y", "y_h"], hidden_size=gru.hidden_size, linear_before_reset=1
-    )  # fmt: skip
-    graph = helper.make_graph(
-        [node],
-        "gru",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["steps", "batch", gru.input_size])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "y_h")],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-
-
-def _update_first(gru: nn.GRU, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """ONNX has the update gate first, torch the reset gate."""
-    reset, update, new = gru.get_parameter(name).detach().chunk(3)
-    array: np.ndarray[Any, np.dtype[np.float32]] = torch.cat([update, reset, new]).numpy()
-    return array

@@ -1,21 +1,32 @@
-"""The record of a run: every number and the machine, as JSON. Tables and plots are made from it alone."""
+"""The record of a run: every number and the machine, as JSON. Tables and plots are made from it alone.
+
+A row is all peers at one shape, in one mode and on one number of threads. The record is written after every row, so
+that a run that was stopped can be resumed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import engines
 import numpy
-import onnxruntime
+import shapes
 import torch
 from measure import Ratio, Timing
-from shapes import Mode
+from shapes import Mode, Shape
 
 from mufuru.kernels.problem import native
+
+ROOT = Path(__file__).parents[1]
+VARYING = ("date", "commit", "command")
+"""What may differ between the runs of one record: of two commits with the same sources both may have made it."""
 
 
 @dataclass
@@ -44,6 +55,26 @@ class Record:
             data[key] = [Timing(**timing) for timing in data[key]]
         return cls(**data)
 
+    def resume(self, path: Path) -> bool:
+        """Take over the rows of a record made on this machine, by these sources and settings; whether there was one."""
+        if not path.exists():
+            return False
+        try:
+            other = Record.load(path)
+        except (ValueError, KeyError, TypeError):
+            return False
+        if _fixed(self.machine) != _fixed(other.machine) or _fixed(self.settings) != _fixed(other.settings):
+            return False
+        self.machine, self.settings = other.machine, other.settings
+        self.agreement, self.memory = other.agreement, other.memory
+        self.timings, self.scaling = other.timings, other.scaling
+        return True
+
+    def has(self, shape: Shape, mode: Mode, threads: int, scaling: bool = False) -> bool:
+        """Whether this row is there: a row is recorded whole."""
+        wanted = (shape.name, mode, threads)
+        return any((t.shape, t.mode, t.threads) == wanted for t in (self.scaling if scaling else self.timings))
+
     def find(self, shape: str, mode: Mode, threads: int, peer: str, scaling: bool = False) -> Timing | None:
         wanted = (shape, mode, threads, peer)
         for timing in self.scaling if scaling else self.timings:
@@ -63,14 +94,26 @@ class Record:
         for timing in self.timings:
             at: tuple[str, Mode, int] = (timing.shape, timing.mode, timing.threads)
             if ratio := self.ratio(*at, timing.peer, "nn.GRU"):
-                rows.append(dict(zip(("shape", "mode", "threads"), at, strict=True), peer=timing.peer, **asdict(ratio)))
+                row = dict(zip(("shape", "mode", "threads"), at, strict=True), peer=timing.peer, **asdict(ratio))
+                rows.append(row | {"per multiplication": ratio.value / more_work(timing.peer, timing.shape)})
         return rows
+
+
+def more_work(peer: str, shape: str) -> float:
+    """A peer's multiplications by those of nn.GRU."""
+    (at,) = (known for known in shapes.SHAPES if known.name == shape)
+    return shapes.multiplications(peer, at) / shapes.multiplications(shapes.GRU, at)
+
+
+def _fixed(described: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in described.items() if key not in VARYING}
 
 
 def machine(date: str) -> dict[str, str | int]:
     return {
         "date": date,
         "commit": _commit(),
+        "sources": _sources(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         "instruction set of the kernel": native().mufuru_instruction_set().decode(),
@@ -79,7 +122,7 @@ def machine(date: str) -> dict[str, str | int]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "onnxruntime": onnxruntime.__version__,
+        **engines.versions(),
     }
 
 
@@ -90,6 +133,15 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _sources() -> str:
+    """A checksum of all code that is measured or measures."""
+    mixed = hashlib.sha256()
+    for path in sorted((*ROOT.glob("src/mufuru/**/*"), *ROOT.glob("benchmarks/*.py"))):
+        if path.suffix in (".py", ".h", ".cpp"):
+            mixed.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return mixed.hexdigest()[:12]
 
 
 def _commit() -> str:

@@ -1,18 +1,23 @@
-"""Measure MuFuRU beside nn.GRU, nn.LSTM, onnxruntime and the matrix products alone.
+"""Measure MuFuRU beside nn.GRU, nn.LSTM, onnxruntime, OpenVINO, TorchRL and the matrix products alone.
 
     python benchmarks/recurrent.py                                     all shapes, 1 and 2 threads
     python benchmarks/recurrent.py --quick                             a few seconds, to see that it runs
     python benchmarks/recurrent.py --shapes stream "logic 8" --threads 1
     python benchmarks/recurrent.py --from benchmarks/results/recurrent.json      tables and plots anew
 
-Writes JSON, Markdown and plots; stopped with Ctrl-C it writes what it has.
+Writes JSON after every row, then Markdown and plots. Stopped by Ctrl-C or SIGTERM, it is resumed by the same command
+if machine, sources and settings are the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import agree
@@ -23,7 +28,7 @@ import peers
 import scaling
 import tables
 import torch
-from measure import Budget
+from measure import Budget, Timing
 from record import Record, machine
 from shapes import GRU, MODES, SHAPES, Mode, Shape
 
@@ -43,51 +48,86 @@ def main() -> None:
         "command": " ".join(["benchmarks/recurrent.py", *sys.argv[1:]]),
         "seconds per measurement": options.seconds,
         "least samples": options.samples,
+        "at most seconds": options.limit,
     }
     record = Record(machine(options.date), settings)
+    path = named(options.output, ".json")
+    if record.resume(path):
+        print(f"resuming {path}, which has {len({row_of(timing) for timing in record.timings})} rows")
+    elif path.exists():
+        print(f"{path} is of another machine, other sources or other settings: it will be replaced")
+    signal.signal(signal.SIGTERM, _stop)
     try:
-        run(record, options)
+        run(record, options, path)
         record.complete = True
     except KeyboardInterrupt:
-        print("\nstopped: writing what there is")
-    finally:
-        write(record, options.output)
+        print("\nstopped: the same command resumes")
+    write(record, options.output)
+    if not record.complete:
+        sys.exit(130)
 
 
-def run(record: Record, options: argparse.Namespace) -> None:
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def row_of(timing: Timing) -> tuple[str, Mode, int]:
+    return timing.shape, timing.mode, timing.threads
+
+
+def run(record: Record, options: argparse.Namespace, path: Path) -> None:
+    """Measure all that the record does not have, and write it after every row."""
     torch.manual_seed(0)
+    budget = Budget(options.seconds, options.samples, options.limit)
+    rows = missing(record, options, budget)
+    start = time.monotonic()
+    for done, (what, measured) in enumerate(rows):
+        print(f"\n[{done + 1} of {len(rows)}, {time.monotonic() - start:.0f} s] {what}", flush=True)
+        measured()
+        record.save(path)
+
+
+def missing(record: Record, options: argparse.Namespace, budget: Budget) -> list[tuple[str, Callable[[], None]]]:
+    """The rows that the record does not have: what each is called, and how to add it."""
+    rows: list[tuple[str, Callable[[], None]]] = []
     chosen = [shape for shape in SHAPES if shape.name in options.shapes]
-    budget = Budget(options.seconds, options.samples)
-    for shape in chosen:
-        print(f"do all agree? {shape}", flush=True)
-        record.agreement[shape.name] = agree.check(shape)
     for shape in chosen:
         for threads in options.threads:
             for mode in MODES:
-                one(record, shape, mode, threads, budget, options.compile)
+                if not record.has(shape, mode, threads):
+                    name = f"{shape}, {mode}, threads: {threads}"
+                    rows.append((name, partial(one, record, shape, mode, threads, budget, options.compile)))
     for shape in chosen:
-        if shape.name in COUNTED_IN:
-            record.memory[shape.name] = memory.per_step_and_unit(shape)
-    if options.scaling:
-        for shape in (*scaling.LENGTHS, *scaling.WIDTHS):
-            print(f"scaling: {shape.name}", flush=True)
-            record.scaling += scaling.timings(shape, options.threads[0], budget)
+        if shape.name in COUNTED_IN and shape.name not in record.memory:
+            rows.append((f"memory: {shape}", partial(count, record, shape)))
+    threads = options.threads[0]
+    for shape in (*scaling.LENGTHS, *scaling.WIDTHS) if options.scaling else ():
+        if not record.has(shape, MODES[0], threads, scaling=True):
+            rows.append((f"scaling: {shape.name}", partial(scale, record, shape, threads, budget)))
+    return rows
 
 
 def one(record: Record, shape: Shape, mode: Mode, threads: int, budget: Budget, compiled: bool) -> None:
-    """Measure all peers at one shape, and show what came out."""
-    print(f"\n{shape}, {mode}, threads: {threads}", flush=True)
+    """Measure all peers at one shape, and show what came out. Before that, once for every shape: do they agree?"""
     torch.set_num_threads(threads)
-    calls = peers.build(shape, mode, threads, compiled)
-    record.timings += measure.measure(calls, shape.name, mode, threads, budget)
-    for peer in calls:
-        timing = record.find(shape.name, mode, threads, peer)
-        ratio = record.ratio(shape.name, mode, threads, peer, GRU)
-        if timing is not None:
-            print(
-                f"  {peer:30}{timing.left_out or f'{tables.text(ratio):>22}  {len(timing.samples)} samples'}",
-                flush=True,
-            )
+    if shape.name not in record.agreement:
+        record.agreement[shape.name] = agree.check(shape)
+    calls, left_out = peers.build(shape, mode, threads, compiled)
+    timings = measure.measure(calls, shape.name, mode, threads, budget)
+    timings += [Timing(shape.name, mode, threads, peer, left_out=why) for peer, why in left_out.items()]
+    record.timings += timings
+    for timing in timings:
+        ratio = record.ratio(shape.name, mode, threads, timing.peer, GRU)
+        shown = timing.left_out or f"{tables.text(ratio):>22}  {len(timing.samples)} samples"
+        print(f"  {timing.peer:30}{shown}", flush=True)
+
+
+def count(record: Record, shape: Shape) -> None:
+    record.memory[shape.name] = memory.per_step_and_unit(shape)
+
+
+def scale(record: Record, shape: Shape, threads: int, budget: Budget) -> None:
+    record.scaling += scaling.timings(shape, threads, budget)
 
 
 def write(record: Record, stem: Path) -> None:
@@ -113,6 +153,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shapes", nargs="+", choices=names, metavar="SHAPE", help=f"of: {', '.join(names)}")
     parser.add_argument("--threads", nargs="+", type=int, help="thread counts (default: 1 2)")
     parser.add_argument("--seconds", type=float, help="for one measurement of all peers together (default: 3)")
+    parser.add_argument("--limit", type=float, default=Budget.limit, help="seconds after which a measurement ends")
     parser.add_argument("--quick", action="store_true", help="few shapes, one thread, few samples, no scaling")
     parser.add_argument("--compile", action="store_true", help="also torch.compile the reference loop, at short shapes")
     parser.add_argument("--no-scaling", dest="scaling", action="store_false", help="leave out how time grows")

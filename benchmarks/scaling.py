@@ -19,6 +19,6 @@ def timings(shape: Shape, threads: int, budget: Budget) -> list[Timing]:
     torch.set_num_threads(threads)
     found: list[Timing] = []
     for mode in MODES:
-        calls = {peer: call for peer, call in peers.build(shape, mode, threads).items() if peer in COMPARED}
+        calls = {peer: call for peer, call in peers.build(shape, mode, threads)[0].items() if peer in COMPARED}
         found += measure.measure(calls, shape.name, mode, threads, budget)
     return found

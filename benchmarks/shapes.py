@@ -49,9 +49,34 @@ CELLS = tuple(shape.name for shape in SHAPES if shape.cell and shape.steps == 1)
 # the names of the peers, as tables and plot show them
 SEVEN, GATED, CONTROLLER, CUSTOM = "seven ops", "keep + replace", "controller 50", "custom op"
 REFERENCE, GRU, LSTM, ONNX, COMPILED, FLOOR = "reference", "nn.GRU", "nn.LSTM", "onnxruntime", "compiled loop", "floor"
-PEERS = (SEVEN, GATED, CONTROLLER, CUSTOM, REFERENCE, GRU, LSTM, ONNX, COMPILED, FLOOR)
+RESETS, OPENVINO, TORCHRL = "seven ops, resets", "OpenVINO", "TorchRL scan"
+HALF_SEVEN, HALF_GATED = "seven ops, bfloat16", "keep + replace, bfloat16"
+HALF_GRU, HALF_OPENVINO = "nn.GRU, bfloat16", "OpenVINO, bfloat16"
+PEERS = (
+    *(SEVEN, GATED, CONTROLLER, CUSTOM, RESETS, HALF_SEVEN, HALF_GATED, REFERENCE, GRU, HALF_GRU, LSTM, ONNX),
+    *(OPENVINO, HALF_OPENVINO, TORCHRL, COMPILED, FLOOR),
+)
+HALF = (HALF_SEVEN, HALF_GATED, HALF_GRU, HALF_OPENVINO)
+ENGINES = (ONNX, OPENVINO, HALF_OPENVINO)
+"""They have threads of their own, and no gradients."""
 ARITHMETIC = {SEVEN: "seven ops as one product", GATED: "keep + replace as one product"}
 """Beside a peer: its multiplications alone, as one product."""
+HALF_IN = ("language model", "large", "stream")
+"""Shapes measured in bfloat16 as well."""
+RESETS_IN = ("logic 64", "language model", "large")
+TORCHRL_IN = ("logic 64", "sentiment", "language model")
+"""Shapes for TorchRL, which compiles its scan for each of them."""
+CONTROLLER_SIZE = 50
+
+
+def multiplications(peer: str, shape: Shape) -> int:
+    """Multiplications by weights in one step of one sequence."""
+    inputs, units, controller = shape.input_size + shape.hidden_size, shape.hidden_size, CONTROLLER_SIZE
+    if peer == CONTROLLER:
+        return 2 * units * inputs + controller * (inputs + controller) + 6 * units * controller
+    of_seven = (SEVEN, CUSTOM, RESETS, HALF_SEVEN, REFERENCE, COMPILED, FLOOR, ARITHMETIC[SEVEN])
+    blocks = 8 if peer in of_seven else 4 if peer == LSTM else 3
+    return blocks * units * inputs
 
 
 @dataclass(frozen=True)
@@ -86,6 +111,8 @@ BARS = (
     *(Bar(shape, "inference", GATED, GRU, 1.0) for shape in (*SHORT, *CELLS, "decoder")),
     *(Bar(shape, "training", SEVEN, REFERENCE, 1.0) for shape in (*SHORT, *CELLS, "decoder")),
     *(Bar(shape, "training", SEVEN, FLOOR, 1.3) for shape in ("language model", "large")),
+    *(Bar(shape, mode, HALF_SEVEN, SEVEN, 0.65) for mode in MODES for shape in ("language model", "large")),
+    *(Bar(shape, mode, RESETS, SEVEN, 1.05) for mode in MODES for shape in RESETS_IN),
     *(Bar("language model", mode, CUSTOM, SEVEN, 1.5) for mode in MODES),
     *(Bar("language model", mode, CONTROLLER, GRU, 0.5) for mode in MODES),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 
 import memory
 import scaling
 import shapes
 from measure import Ratio
-from record import Record
+from record import Record, more_work
 from shapes import BARS, MODES, Bar, Mode, Shape
 
 NAMES = {shape.name: shape for shape in shapes.SHAPES}
@@ -22,7 +23,9 @@ def markdown(record: Record, plots: Iterable[str] = ()) -> str:
         for threads in thread_counts(record):
             if _measured(record, mode, threads):
                 parts += [f"## {mode.capitalize()}, {_threads(threads)}", ratios(record, mode, threads)]
+                parts += ["The same per multiplication:", per_multiplication(record, mode, threads)]
                 parts += ["Seven operations against the others:", against(record, mode, threads)]
+    parts += _notes(record)
     parts += _scaling(record)
     if record.memory:
         parts += ["## Memory: bytes saved for the backward pass, per step and unit", memory.HOW, _memory(record)]
@@ -35,12 +38,7 @@ def thread_counts(record: Record) -> list[int]:
 
 def ratios(record: Record, mode: Mode, threads: int) -> str:
     """Every peer's time by nn.GRU's."""
-    names = [
-        peer
-        for peer in shapes.PEERS
-        if any(_at(t.mode, t.threads, mode, threads) and t.peer == peer for t in record.timings)
-    ]
-    names.remove(shapes.GRU)
+    names = _peers(record, mode, threads)
     rows = [
         [shape, *(_cell(record, shape, mode, threads, peer, shapes.GRU) for peer in names)]
         for shape in _measured(record, mode, threads)
@@ -48,9 +46,36 @@ def ratios(record: Record, mode: Mode, threads: int) -> str:
     return table(["ratio to nn.GRU", *names], rows)
 
 
+def per_multiplication(record: Record, mode: Mode, threads: int) -> str:
+    """The same ratios by those of the multiplications."""
+    names = [peer for peer in _peers(record, mode, threads) if peer not in shapes.HALF]
+    rows = []
+    for shape in _measured(record, mode, threads):
+        found = [record.ratio(shape, mode, threads, peer, shapes.GRU) for peer in names]
+        cells = [
+            "–" if r is None else _number(r.value / more_work(p, shape)) for p, r in zip(names, found, strict=True)
+        ]
+        rows.append([shape, *cells])
+    return table(["per multiplication", *(f"{peer}{_times(peer)}" for peer in names)], rows)
+
+
+def _times(peer: str) -> str:
+    """A peer's multiplications by those of nn.GRU, if they are the same at all shapes."""
+    several = {Fraction(more_work(peer, shape.name)).limit_denominator(1000) for shape in shapes.SHAPES}
+    return f" ({several.pop()})" if len(several) == 1 else ""
+
+
+def _peers(record: Record, mode: Mode, threads: int) -> list[str]:
+    """All that stand beside nn.GRU in a table."""
+    here = {t.peer for t in record.timings if _at(t.mode, t.threads, mode, threads)}
+    return [peer for peer in shapes.PEERS if peer in here and peer != shapes.GRU]
+
+
 def against(record: Record, mode: Mode, threads: int) -> str:
     """Seven operations' time by that of every other."""
-    bases = [shapes.GRU, shapes.LSTM, *([shapes.ONNX] if mode == "inference" else []), shapes.FLOOR, shapes.GATED]
+    here = _peers(record, mode, threads)
+    engines = [peer for peer in shapes.ENGINES if peer in here and peer not in shapes.HALF]
+    bases = [shapes.GRU, shapes.LSTM, *engines, shapes.FLOOR, shapes.GATED]
     rows = [
         [shape, *(_cell(record, shape, mode, threads, shapes.SEVEN, base) for base in bases)]
         for shape in _measured(record, mode, threads)
@@ -65,18 +90,18 @@ def bars(record: Record) -> str:
         head += [_threads(threads), "as one product"]
     rows = []
     for bar in BARS:
-        found = [record.ratio(bar.shape, bar.mode, threads, bar.peer, bar.base) for threads in counts]
-        if any(found):
+        if any(record.find(bar.shape, bar.mode, threads, bar.peer) for threads in counts):
             row = [bar.shape, bar.mode, f"{bar.peer} / {bar.base}", f"≤ {bar.limit:g}"]
-            for threads, ratio in zip(counts, found, strict=True):
-                row += [_verdict(bar, ratio), _arithmetic(record, bar, threads)]
+            for threads in counts:
+                row += [_verdict(record, bar, threads), _arithmetic(record, bar, threads)]
             rows.append(row)
     return table(head, rows) if rows else ""
 
 
-def _verdict(bar: Bar, ratio: Ratio | None) -> str:
+def _verdict(record: Record, bar: Bar, threads: int) -> str:
+    ratio = record.ratio(bar.shape, bar.mode, threads, bar.peer, bar.base)
     if ratio is None:
-        return text(ratio)
+        return _cell(record, bar.shape, bar.mode, threads, bar.peer, bar.base)
     return f"{text(ratio)} {'met' if ratio.value <= bar.limit else '**missed**'}"
 
 
@@ -88,10 +113,24 @@ def _arithmetic(record: Record, bar: Bar, threads: int) -> str:
 
 
 def _cell(record: Record, shape: str, mode: Mode, threads: int, peer: str, base: str) -> str:
-    timing = record.find(shape, mode, threads, peer)
-    if timing is not None and timing.left_out:
-        return "left out ¹"
+    for name in (peer, base):
+        timing = record.find(shape, mode, threads, name)
+        if timing is not None and timing.left_out:
+            return f"– {_mark(_reasons(record).index(timing.left_out))}"
     return text(record.ratio(shape, mode, threads, peer, base))
+
+
+def _reasons(record: Record) -> list[str]:
+    """Why peers are left out, each reason once."""
+    return list(dict.fromkeys(timing.left_out for timing in record.timings if timing.left_out))
+
+
+def _mark(number: int) -> str:
+    return "¹²³⁴⁵⁶⁷⁸⁹"[number]
+
+
+def _notes(record: Record) -> list[str]:
+    return [f"{_mark(number)} {reason}." for number, reason in enumerate(_reasons(record))]
 
 
 def text(ratio: Ratio | None) -> str:
@@ -116,15 +155,15 @@ def _about(record: Record) -> str:
     made = "\n".join(f"- {key}: {value}" for key, value in (record.machine | record.settings).items())
     worst = max((d for pairs in record.agreement.values() for d in pairs.values()), default=0.0)
     partial = "" if record.complete else "**Interrupted: this is what was measured until then.**\n\n"
-    left_out = next((timing.left_out for timing in record.timings if timing.left_out), "")
     return (
         f"{partial}One process, the peers taking turns. A ratio is that of the medians; in brackets the quartiles of "
         "the ratios round by round. Below 1 is faster. A training step is forward and backward of the sum of the "
-        "outputs, with gradients of the input and of all parameters. The floor is the matrix products of seven "
-        "operations alone. As one product, the multiplications of all steps wait for nothing: one call of torch.mm on "
-        "square matrices with as many of them. Before the clock "
+        "outputs, with gradients of the input and of all parameters. Per multiplication, a ratio is divided by that of "
+        "the multiplications by weights, which the head of the table has where it is the same at all shapes: 1 is as "
+        "fast as nn.GRU for its arithmetic, and above 1 is time lost elsewhere. The floor is the matrix products of "
+        "seven operations alone. As one product, the multiplications of all steps wait for nothing: one call of "
+        "torch.mm on square matrices with as many of them. Before the clock "
         f"started, all agreed to {worst:.0e} of the largest number, values and gradients.\n\n{made}"
-        + (f"\n\n¹ left out: {left_out}." if left_out else "")
     )
 
 
