@@ -25,6 +25,7 @@ _INPUTS = ", ".join(f"Tensor{'' if name in ('x', 's0', 'ih', 'hh') else '?'} {na
 _OPTIONS = (
     "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace, bool on_reference"
 )
+_EAGER = frozenset({*ORDINARY, type(None)})
 _GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
 _SAVED = ", ".join(f"Tensor saved_{name}" for name in Saved._fields)
 
@@ -39,21 +40,29 @@ _library.define(
 def sequence(run: Run) -> Result:
     """`reference.sequence`, natively."""
     inputs, options = arguments(run)
-    if torch.compiler.is_compiling():
+    if in_eager_mode(inputs):
+        if not torch.is_grad_enabled() or not any(
+            tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
+        ):
+            return inference.sequence(inputs, options, run.packed)
+        out = _apply(_Native, options, *_keepable(_given(inputs)))
+        if len(out) == 2:
+            return Result(*out)
+    elif torch.compiler.is_compiling():
         out = torch.ops.mufuru.forward(*inputs, *options)
     elif torch._C._are_functorch_transforms_active() and not all(_functionalizing()):
         out = _apply(_Transformable, options, *_keepable(inputs))
-    elif not in_eager_mode(inputs):
-        out = torch.ops.mufuru.forward(*_keepable(inputs), *options)
-    elif torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
-    ):
-        out = _apply(_Native, options, *_keepable(inputs))
-        if len(out) == 2:
-            return Result(*out)
     else:
-        return inference.sequence(inputs, options, run.packed)
+        out = torch.ops.mufuru.forward(*_keepable(inputs), *options)
     return _result(run, out)
+
+
+def _given(inputs: Inputs) -> tuple[Any, ...]:
+    """The inputs without what is missing at their end: each costs an autograd function its time."""
+    n = N_INPUTS
+    while inputs[n - 1] is None:
+        n -= 1
+    return inputs[:n]
 
 
 def _keepable(args: Iterable[Any]) -> list[Any]:
@@ -113,7 +122,7 @@ def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
         return False
     if torch._C._are_functorch_transforms_active():
         return False
-    return {type(tensor) for tensor in tensors} <= {*ORDINARY, type(None)}
+    return _EAGER.issuperset(map(type, tensors))
 
 
 class _Native(torch.autograd.Function):
@@ -121,8 +130,8 @@ class _Native(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, options: Options, *inputs: Any) -> tuple[Tensor, ...]:
-        found = Inputs(*inputs)
-        out = native.forward(found, options)
+        found = Inputs(*inputs, *[None] * (N_INPUTS - len(inputs)))
+        out = native.forward_checked(found, options)
         _keep(ctx, options, inputs, Saved.of(out))
         return out[:2] if found.k0 is None and not options.trace else out[:N_GRADS]
 
@@ -190,15 +199,16 @@ def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], saved: Saved) -> 
 
 
 def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors
-    inputs, kept, needs = Inputs(*saved[:N_INPUTS]), Saved(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
+    saved, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+    inputs = Inputs(*saved[:-N_SAVED], *[None] * (N_INPUTS + N_SAVED - len(saved)))
+    kept = Saved(*saved[-N_SAVED:])
     if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         result = _apply(_Backward, ctx.options, needs[0], *_keepable(grads[:N_GRADS]), *inputs, *kept)
     elif in_eager_mode(grads) and not any(grad is not None and is_legacy_batched(grad) for grad in grads):
         result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
     else:
         result = torch.ops.mufuru.backward(*grads[:N_GRADS], *inputs, *ctx.options, *kept, needs[0])
-    return None, *_needed(result, inputs, needs)
+    return None, *_needed(result, inputs, needs)[: len(needs)]
 
 
 def _one_by_one(function: Any, size: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:
