@@ -22,7 +22,7 @@ RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
 ACTIVATIONS = {"tanh": 0, "sigmoid": 1, "relu": 2}
 TRAINING_STEPS, INFERENCE_STEPS = 4, 1
 """Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
-Inference keeps packed weights from call to call."""
+Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again."""
 
 
 class Inputs(NamedTuple):

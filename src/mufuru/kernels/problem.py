@@ -70,8 +70,13 @@ class Problem:
         for position, tensor in enumerate(tensors, _POSITION[first]):
             self._words[position] = tensor.data_ptr()  # 0 without elements
 
+    def use_packed(self) -> None:
+        """Let products read packed weights."""
+        self.direct = False
+        self._words[_POSITION["direct"]] = 0
+
     def checksum(self) -> int:
-        """Of all weights and biases."""
+        """Of all weights and biases; it also tells how they would be packed."""
         checksum: int = native().mufuru_checksum(self.address)
         return checksum
 
