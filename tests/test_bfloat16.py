@@ -291,6 +291,16 @@ def test_few_steps_are_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.equal(found.detach(), cell(x).detach().to(found.dtype))
 
 
+def test_a_single_step_does_not_depend_on_the_calls_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 weights that are met again are packed, with the same results; in bfloat16 they would differ."""
+    monkeypatch.setenv("MUFURU_BFLOAT16", "always")
+    layer, x = MuFuRU(13, 27), torch.randn(1, 5, 13)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        first, *others = [layer(x)[0] for _ in range(4)]
+    for output in others:
+        assert torch.equal(output, first)
+
+
 def test_an_unknown_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = layer_and_input()
     monkeypatch.setenv("MUFURU_BFLOAT16", "yes")

@@ -182,6 +182,15 @@ def test_a_parameter_that_was_freed_between_forward_and_backward() -> None:
         output.sum().backward()
 
 
+@pytest.mark.parametrize("kernel", ["reference", "native"])
+def test_a_parameter_that_was_freed_before_it_is_computed_again(kernel: Any) -> None:
+    layer = MuFuRU(3, 4, kernel=kernel, checkpoint_every=1)
+    total = layer(X)[0].sum()
+    freed(layer.weight_hh_l0.data)
+    with pytest.raises(RuntimeError, match=r"weight_hh.*memory was freed or cut"):
+        total.backward()
+
+
 @pytest.mark.filterwarnings("ignore")  # both are prototypes, or about to leave torch
 def test_nested_and_quantized_tensors() -> None:
     with pytest.raises(TypeError, match="dense tensor, got one that is nested"):

@@ -393,5 +393,7 @@ def test_one_bias_without_the_other(name: str, kernel: Any) -> None:
 def test_a_learned_state_of_another_precision(kernel: Any) -> None:
     layer = MuFuRU(N, M, kernel=kernel, learn_initial_state=True)
     layer.h_0 = nn.Parameter(layer.h_0.double())
-    with pytest.raises(RuntimeError, match=r"hx dtype \(torch\.float64\) does not match weight dtype \(torch\.float32\)"):
+    with pytest.raises(
+        RuntimeError, match=r"hx dtype \(torch\.float64\) does not match weight dtype \(torch\.float32\)"
+    ):
         layer(GOOD)

@@ -167,9 +167,9 @@ EDITS: tuple[Callable[[MuFuRU], None], ...] = (
 )  # fmt: skip
 
 
-def outcome(layer: MuFuRU, kernel: Any, x: Tensor) -> Tensor:
+def outcome(layer: MuFuRU, kernel: Any, x: Tensor, hx: Tensor | None = None) -> Tensor:
     with use_kernel(kernel):
-        return layer(x)[0]  # type: ignore[no-any-return]
+        return layer(x, hx)[0]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -187,6 +187,40 @@ def test_inference_sees_every_change_of_the_weights(edit: Any, reset: Any, mode:
             # float32 over four steps
             torch.testing.assert_close(after, outcome(layer, "reference", x), atol=1e-5, rtol=0)
     assert not torch.equal(after, before)
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_single_steps_see_every_change_of_the_weights(edit: Any) -> None:
+    """They read the weights as they lie at first, and packed once they have met them before."""
+    layer, x, hx = MuFuRU(3, 11, kernel="native"), torch.randn(1, 5, 3), torch.randn(1, 5, 11)
+    with direct_steps(1), torch.no_grad():
+        before = [outcome(layer, "native", x, hx) for _ in range(3)]
+        with torch.enable_grad():
+            edit(layer)
+        after = [outcome(layer, "native", x, hx) for _ in range(3)]
+    with torch.no_grad():
+        # float32, one step
+        torch.testing.assert_close(after[0], outcome(layer, "reference", x, hx), atol=1e-6, rtol=0)
+    assert not torch.equal(after[0], before[0])
+    for found in (before, after):
+        assert torch.equal(found[1], found[0])
+        assert torch.equal(found[2], found[0])
+
+
+def test_single_steps_pack_weights_that_they_meet_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, x, counts = MuFuRUCell(3, 11, kernel="native"), torch.randn(5, 3), []
+    pack, packed = native.pack, []
+    monkeypatch.setattr(native, "pack", lambda *arguments: packed.append(1) or pack(*arguments))
+    with direct_steps(1), torch.no_grad():
+        for _ in range(2):
+            for _ in range(3):
+                cell(x)
+                counts.append(len(packed))
+            cell.weight_hh.data[0, 0] += 1
+        cell(x[:1])
+        cell(x[:1])
+    assert counts == [0, 1, 1, 1, 2, 2]
+    assert len(packed) == 2, "one row reads the weights as they lie"
 
 
 def test_inference_with_other_weights_for_a_while() -> None:
@@ -279,6 +313,31 @@ def test_every_number_counts(dtype: torch.dtype) -> None:
                 look()
                 parameter.data.view(-1)[(place + 1) % parameter.numel()] *= -1.25
         assert len(seen) > 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_of_large_weights_count(dtype: torch.dtype) -> None:
+    """Many at once go into the checksum: neighbours, and numbers as far apart as these, take different ways into it."""
+    layer, x = MuFuRU(300, 30, kernel="native", dtype=dtype), torch.randn(2, 1, 300, dtype=dtype)
+    weight = layer.weight_ih_l0.data.view(-1)
+    assert weight.nbytes > 1 << 18, "the checksum takes it in more than one part"
+    seen = set()
+
+    def look() -> None:
+        layer(x)
+        ((key, _),) = layer._packed[0].values()
+        assert key not in seen
+        seen.add(key)
+
+    with torch.no_grad():
+        look()
+        for place in (0, 1, 7, 8, 63, 64, 4097, 65535, 65536, len(weight) - 1):
+            for apart in (1, 2, 8, 16, 32, 64, 128, 65536):
+                weight[place] *= -1
+                look()
+                weight[(place + apart) % len(weight)] *= -1
+                look()
+                weight[place] *= 1.25
 
 
 def test_packed_weights_are_freed_and_not_saved() -> None:

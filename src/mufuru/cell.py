@@ -81,10 +81,11 @@ class MuFuRUCell(Recurrent):
             )
         input = check_numbers("input", input)
         h, k = self._pair(hx)
-        for name, tensor in (("input", input), ("hidden", h), ("controller", k)):
-            if tensor is not None and tensor.dim() not in (1, 2):
-                raise ValueError(f"MuFuRUCell: Expected {name} to be 1D or 2D, got {tensor.dim()}D instead")
-        batched = input.dim() == 2
+        _check_rank("input", rank := input.dim())
+        for name, state in (("hidden", h), ("controller", k)):
+            if state is not None:
+                _check_rank(name, state.dim())
+        batched = rank == 2
         x = input if batched else input.unsqueeze(0)
         s0, k0 = self._checked(x, h, k, batched)
         result, steps = self._execute(Run(self.unit, self._weights(0), x, s0, k0, packed=self._packed_weights(0)))
@@ -125,6 +126,11 @@ class MuFuRUCell(Recurrent):
             )
         width = rows.size(min(1, rows.dim() - 1))
         raise RuntimeError(f"{name}0 has inconsistent {name}_size: got {width}, expected {size}: {wanted}")
+
+
+def _check_rank(name: str, rank: int) -> None:
+    if rank not in (1, 2):
+        raise ValueError(f"MuFuRUCell: Expected {name} to be 1D or 2D, got {rank}D instead")
 
 
 def _size(name: str, value: int) -> int:

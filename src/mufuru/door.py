@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -14,9 +17,19 @@ def check_numbers(name: str, tensor: Tensor) -> Tensor:
 
     A tensor can be more than its memory: the negative of it, zeros without any, a storage that was given back.
     """
+    return tensor if torch.compiler.is_compiling() else _checked(name, tensor)
+
+
+def check_all(names: Iterable[Any], tensors: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Many tensors as `check_numbers` takes one, `None` among them."""
     if torch.compiler.is_compiling():
-        return tensor
-    if _keys(tensor) not in _ORDINARY_KEYS:
+        return list(tensors)
+    pairs = zip(names, tensors, strict=False)
+    return [None if tensor is None else _checked(name, tensor) for name, tensor in pairs]
+
+
+def _checked(name: str, tensor: Tensor) -> Tensor:
+    if _keys(tensor).raw_repr() not in _ORDINARY_KEYS:
         if not (tensor := _materialised(name, tensor)).is_cpu:
             return tensor
         if type(tensor) not in ORDINARY or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -42,15 +55,14 @@ def _materialised(name: str, tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
 
 
-def _keys(tensor: Tensor) -> int:
-    """The set of keys by which torch dispatches, as one number: whatever makes a tensor special shows in it."""
-    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
-    return keys
+_keys: Any = torch._C._dispatch_keys
+"""The set of keys by which torch dispatches; as one number, whatever makes a tensor special shows in it."""
 
 
 def _keys_of_new_tensors(inference: bool) -> int:
     with torch.inference_mode(inference):
-        return _keys(torch.empty(0, device="cpu"))
+        keys: int = _keys(torch.empty(0, device="cpu")).raw_repr()
+    return keys
 
 
 # at import and not at the first call, which may be inside a transform, where a new tensor is not ordinary

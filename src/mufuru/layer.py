@@ -192,17 +192,18 @@ class MuFuRU(Recurrent):
         k_n: list[Tensor] = []
         traced: list[Steps] = []
         outputs: list[Tensor] = []
+        noise = self._noise
         for layer in range(self.num_layers):
             if layer:
                 x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
                 x = drop(x, self.dropout, self.training) if self.dropout else x
-            mask = self._noise.input_mask(x, batch.batch, batch.batch_sizes) if self.training else None
+            mask = noise.input_mask(x, batch.batch, batch.batch_sizes) if self.training else None
             x = x if mask is None else x * mask
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
                 first = s0[index], None if k0 is None else k0[index]
-                run = self._direction(index, x, *first, batch.batch_sizes, begins[direction])
+                run = self._direction(index, x, *first, batch.batch_sizes, begins[direction], noise)
                 result, steps = self._execute(run, self.checkpoint_every)
                 outputs.append(result.output)
                 s_n.append(result.s_n)
@@ -251,13 +252,20 @@ class MuFuRU(Recurrent):
         return Noise(*self._probabilities) if any(self._probabilities) else NO_NOISE
 
     def _direction(
-        self, index: int, x: Tensor, s0: Tensor, k0: Tensor | None, batch_sizes: Tensor | None, resets: Tensor | None
+        self,
+        index: int,
+        x: Tensor,
+        s0: Tensor,
+        k0: Tensor | None,
+        batch_sizes: Tensor | None,
+        resets: Tensor | None,
+        noise: Noise,
     ) -> Run:
         unit, suffix, _ = self._units[index]
         weights = self._weights(index)
         if self.training:
-            weights = self._noise.drop_weights(weights)
-        masks = self._noise.masks(x, s0, len(unit.ops), self.training)
+            weights = noise.drop_weights(weights)
+        masks = noise.masks(x, s0, len(unit.ops), self.training)
         if resets is not None:
             masks = masks._replace(resets=resets)
         reverse, packed = suffix.endswith("_reverse"), self._packed_weights(index)

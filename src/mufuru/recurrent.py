@@ -12,7 +12,7 @@ from torch.fx import Proxy
 
 from mufuru import kernels
 from mufuru import ops as operations
-from mufuru.door import check_numbers
+from mufuru.door import check_all, check_numbers
 from mufuru.kernels.run import Masks, Packed, Result, Run, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
@@ -113,15 +113,13 @@ class Recurrent(Pretrained):
 
     def _weights(self, index: int) -> Weights:
         names = self._units[index][2]
-        tensors: Any = [None if name is None else self._checked_weight(name) for name in names]
+        tensors: Any = check_all(names, map(self._weight, names))
         return Weights(*tensors)
 
-    def _checked_weight(self, name: str) -> Any:
-        weight = self._weight(name)
-        return None if weight is None else check_numbers(name, weight)
-
-    def _weight(self, name: str) -> Any:
+    def _weight(self, name: str | None) -> Any:
         """As an attribute, but the parameter itself where it is one: a module's `getattr` takes its time."""
+        if name is None:
+            return None
         weight = self._parameters.get(name)
         return getattr(self, name) if weight is None else weight
 
@@ -168,7 +166,7 @@ class Recurrent(Pretrained):
 
     @property
     def _first_weight(self) -> Tensor:
-        weight: Tensor = self._weight("weight_ih" + self._units[0][1])
+        weight: Tensor = self._weight(self._units[0][2][0])
         return weight
 
     def _pair(self, hx: State | None) -> tuple[Tensor | None, Tensor | None]:

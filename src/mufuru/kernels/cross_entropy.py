@@ -47,7 +47,7 @@ def _obstacle(*tensors: Tensor) -> str:
 def losses(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Losses:
     """Minus the logarithm of each target's probability, for `hidden` (n, features) and `targets` (n,)."""
     _check(hidden, weight, bias, targets)
-    given = [plain(tensor.detach()) for tensor in (hidden, weight, bias, targets)]
+    given = plain(tensor.detach() for tensor in (hidden, weight, bias, targets))
     # without rows the kernel writes nothing
     make = torch.empty_like if len(hidden) else torch.zeros_like
     found = Losses(hidden.new_empty(len(hidden)), *(make(tensor) for tensor in given[:3]))

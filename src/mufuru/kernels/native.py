@@ -22,7 +22,7 @@ RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
 ACTIVATIONS = {"tanh": 0, "sigmoid": 1, "relu": 2}
 TRAINING_STEPS, INFERENCE_STEPS = 4, 1
 """Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
-Inference keeps packed weights from call to call."""
+Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again."""
 
 
 class Inputs(NamedTuple):
@@ -127,7 +127,12 @@ class Shape(NamedTuple):
 
 
 def forward(inputs: Inputs, options: Options) -> Outputs:
-    """All steps, and what the backward pass will need."""
+    """All steps, and what the backward pass will need. The inputs may be anything that torch's dispatcher gives."""
+    return forward_checked(Inputs(*plain(inputs)), options)
+
+
+def forward_checked(inputs: Inputs, options: Options) -> Outputs:
+    """`forward` of tensors that came through the layer's door."""
     problem, out = describe(inputs, options, keep=True)
     if not problem.direct:
         pack(problem, inputs)
@@ -136,8 +141,12 @@ def forward(inputs: Inputs, options: Options) -> Outputs:
 
 
 def describe(inputs: Inputs, options: Options, keep: bool) -> tuple[Problem, Outputs]:
-    """The arguments of a forward pass but for the packed weights, and where its results will be."""
-    inputs = all_plain(inputs)
+    """The arguments of a forward pass but for the packed weights, and where its results will be.
+
+    The inputs came through the layer's door: nothing is checked again.
+    """
+    tensors: Any = [tensor if tensor is None else tensor.contiguous() for tensor in inputs]
+    inputs = Inputs(*tensors)
     at = Shape.of(inputs, options)
     out = empty_outputs(at, inputs.s0, options, keep or max(options.codes) >= CUSTOM)
     return _problem(at, inputs, options, TRAINING_STEPS if keep else INFERENCE_STEPS, out), out
@@ -179,7 +188,7 @@ def backward(
     grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Saved, needs_x: bool
 ) -> Gradients:
     """`grads` belong to output, s_n, k_n, p and v."""
-    inputs, saved = all_plain(inputs), Saved(*map(plain, saved))
+    inputs, saved = Inputs(*plain(inputs)), Saved(*plain(saved))
     at = Shape.of(inputs, options)
     nothing = inputs.s0.new_empty(0)
     found = Gradients(
@@ -187,14 +196,13 @@ def backward(
         torch.empty_like(inputs.s0),
         *(nothing if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:N_DIFFERENTIABLE]),
     )
-    received = (None if grad is None else plain(grad) for grad in grads)
     out = (saved.output, None, None, None, None, saved.gates, saved.probs, saved.inner)
-    problem = _problem(at, inputs, options, TRAINING_STEPS, out, *received, *found)
+    problem = _problem(at, inputs, options, TRAINING_STEPS, out, *plain(grads), *found)
     problem.take_space(True, inputs.hh.dtype)
     if max(options.codes) >= CUSTOM:
         states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse, inputs.resets)
         found_values = custom.derivatives(options.codes, states, saved.gates[: len(states), : at.hidden])
-        problem.point("custom", *map(plain, found_values))
+        problem.point("custom", *plain(found_values))
     native().mufuru_backward(problem.address)
     _clear_padding(inputs.batch_sizes, found.x)
     return found
@@ -227,11 +235,6 @@ def _problem(
     masks = inputs.state_mask, inputs.zoneout, inputs.allowed, inputs.resets
     tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)
     return Problem(sizes, tensors)
-
-
-def all_plain(inputs: Inputs) -> Inputs:
-    tensors: Any = [None if tensor is None else plain(tensor) for tensor in inputs]
-    return Inputs(*tensors)
 
 
 @lru_cache(maxsize=64)

@@ -26,6 +26,7 @@ _OPTIONS = (
     "int[] codes, int reset, int activation, int controller_activation, bool reverse, bool trace, bool on_reference, "
     "bool bfloat16"
 )
+_EAGER = frozenset({*ORDINARY, type(None)})
 _GRADS = ", ".join(f"Tensor? grad_{name}" for name in Outputs._fields[:N_GRADS])
 _SAVED = ", ".join(f"Tensor saved_{name}" for name in Saved._fields)
 
@@ -40,24 +41,24 @@ _library.define(
 def sequence(run: Run) -> Result:
     """`reference.sequence`, natively."""
     inputs, options = arguments(run)
-    if torch.compiler.is_compiling():
+    if in_eager_mode(inputs):
+        if not torch.is_grad_enabled() or not any(
+            tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
+        ):
+            return inference.sequence(inputs, options, run.packed)
+        out = _apply(_Native, options, *_kept(_given(inputs)))
+        if len(out) == 2:
+            return Result(*out)
+    elif torch.compiler.is_compiling():
         out = torch.ops.mufuru.forward(*inputs, *options)
     elif torch._C._are_functorch_transforms_active() and not all(_functionalizing()):
         out = _apply(_Transformable, options, *_kept(inputs))
-    elif not in_eager_mode(inputs):
-        out = torch.ops.mufuru.forward(*_kept(inputs), *options)
-    elif torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in inputs[:N_DIFFERENTIABLE]
-    ):
-        out = _apply(_Native, options, *_kept(inputs))
-        if len(out) == 2:
-            return Result(*out)
     else:
-        return inference.sequence(inputs, options, run.packed)
+        out = torch.ops.mufuru.forward(*_kept(inputs), *options)
     return _result(run, out)
 
 
-def _kept(inputs: Inputs) -> list[Any]:
+def _kept(inputs: Iterable[Any]) -> list[Any]:
     """The inputs as a backward pass may keep them. A leaf is kept as a view: before that pass a program may give the
     parameter other data, of another type or shape even, by `.data =` or `.half()`."""
     found = _keepable(inputs)
@@ -65,6 +66,14 @@ def _kept(inputs: Inputs) -> list[Any]:
         return found
     leaves = (arg if arg is None or not arg.is_leaf else arg.view_as(arg) for arg in found[:N_DIFFERENTIABLE])
     return [*leaves, *found[N_DIFFERENTIABLE:]]
+
+
+def _given(inputs: Inputs) -> tuple[Any, ...]:
+    """The inputs without what is missing at their end: each costs an autograd function its time."""
+    n = N_INPUTS
+    while inputs[n - 1] is None:
+        n -= 1
+    return inputs[:n]
 
 
 def _keepable(args: Iterable[Any]) -> list[Any]:
@@ -128,7 +137,7 @@ def in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def _are_ordinary(tensors: Iterable[Tensor | None]) -> bool:
-    return {type(tensor) for tensor in tensors} <= {*ORDINARY, type(None)}
+    return _EAGER.issuperset(map(type, tensors))
 
 
 class _Native(torch.autograd.Function):
@@ -136,8 +145,8 @@ class _Native(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, options: Options, *inputs: Any) -> tuple[Tensor, ...]:
-        found = Inputs(*inputs)
-        out = native.forward(found, options)
+        found = Inputs(*inputs, *[None] * (N_INPUTS - len(inputs)))
+        out = native.forward_checked(found, options)
         _keep(ctx, options, inputs, Saved.of(out))
         return out[:2] if found.k0 is None and not options.trace else out[:N_GRADS]
 
@@ -203,8 +212,9 @@ def _keep(ctx: Any, options: Options, inputs: tuple[Any, ...], saved: Saved) -> 
 
 
 def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors
-    inputs, kept, needs = Inputs(*saved[:N_INPUTS]), Saved(*saved[N_INPUTS:]), ctx.needs_input_grad[1:]
+    saved, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+    inputs = Inputs(*saved[:-N_SAVED], *[None] * (N_INPUTS + N_SAVED - len(saved)))
+    kept = Saved(*saved[-N_SAVED:])
     custom.check_unchanged(ctx.own_ops)
     batched = any(grad is not None and is_legacy_batched(grad) for grad in grads)
     if batched or torch._C._len_torch_dispatch_stack() or not _are_ordinary(grads):
@@ -213,7 +223,7 @@ def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | 
         result = _apply(_Backward, ctx.options, needs[0], *_keepable(grads[:N_GRADS]), *inputs, *kept)
     else:
         result = native.backward(grads[:N_GRADS], inputs, ctx.options, kept, needs[0])
-    return None, *_needed(result, inputs, needs)
+    return None, *_needed(result, inputs, needs)[: len(needs)]
 
 
 def _one_by_one(function: Any, size: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:

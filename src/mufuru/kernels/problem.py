@@ -6,14 +6,16 @@ import ctypes
 import os
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mufuru.door import check_numbers
+from mufuru.door import check_all
 from mufuru.kernels import library
 
 SIZES = [
@@ -35,9 +37,13 @@ WORDS = len(_POSITION)
 """Of `struct Problem`: sizes and pointers, every field of 64 bits."""
 
 
-def plain(tensor: Tensor) -> Tensor:
-    """The tensor as C reads it, number after number: the only way from outside into a `Problem`."""
-    tensor = check_numbers("a tensor", tensor).contiguous()
+def plain(tensors: Iterable[Tensor | None]) -> list[Any]:
+    """The tensors as C reads them, number after number: the only way from outside into a `Problem`."""
+    return [None if tensor is None else _in_memory(tensor) for tensor in check_all(repeat("a tensor"), tensors)]
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    tensor = tensor.contiguous()
     if not tensor.data_ptr() and tensor.numel():
         raise RuntimeError(
             f"a {type(tensor).__name__} has no memory that the native kernel could read: use kernel='reference'"
@@ -64,8 +70,13 @@ class Problem:
         for position, tensor in enumerate(tensors, _POSITION[first]):
             self._words[position] = tensor.data_ptr()  # 0 without elements
 
+    def use_packed(self) -> None:
+        """Let products read packed weights."""
+        self.direct = False
+        self._words[_POSITION["direct"]] = 0
+
     def checksum(self) -> int:
-        """Of all weights and biases."""
+        """Of all weights and biases; it also tells how they would be packed."""
         checksum: int = native().mufuru_checksum(self.address)
         return checksum
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from mufuru.unit import Unit, Weights
 
 F = TypeVar("F", bound=Callable[..., Any])
-Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor]]
-"""Where a kernel keeps weights in its own form from one call to the next, with what tells that they still hold."""
+Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor | None]]
+"""Where a kernel keeps weights in its own form from one call to the next, with what tells that they still hold; `None`
+for weights that it has only met."""
 
 
 class Masks(NamedTuple):

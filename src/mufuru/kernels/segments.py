@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from mufuru.door import check_all
 from mufuru.kernels.run import Masks, Result, Run, sequence_of_rows
+from mufuru.unit import STEMS
 
 
 def run_in_segments(run: Run, every: int, sequence: Callable[[Run], Result]) -> Result:
@@ -95,6 +97,8 @@ def segments(run: Run, every: int) -> list[Run]:
 
 
 def _call(sequence: Callable[[Run], Result], run: Run) -> tuple[Tensor | None, ...]:
+    # the backward pass comes here again, and what the layer's door has seen may not be there any more
+    check_all(("input", "h_0", "k_0", *STEMS), (run.x, run.s0, run.k0, *run.weights))
     result = sequence(run)
     return result.output, result.s_n, result.k_n, result.p, result.v
 

@@ -60,34 +60,6 @@ static const Kernel& kernel(const Arguments* p) {
   return kernels(chosen)[p->is_double ? 1 : 0];
 }
 
-constexpr uint64_t kBasis = 14695981039346656037u, kPrime = 11400714785074694791u;
-
-// the rotation carries the high bits, signs among them, to where the product spreads them
-static inline uint64_t mix(uint64_t state, uint64_t word) {
-  const uint64_t both = state ^ word;
-  return (both << 31 | both >> 33) * kPrime;
-}
-
-// eight sums side by side: one would wait for its own product
-static uint64_t checksum(uint64_t state, const char* data, int64_t bytes) {
-  constexpr int64_t kLanes = 8;
-  uint64_t lanes[kLanes], word;
-  for (int64_t k = 0; k < kLanes; ++k) lanes[k] = mix(state, k);
-  int64_t at = 0;
-  for (; at + 8 * kLanes <= bytes; at += 8 * kLanes)
-    for (int64_t k = 0; k < kLanes; ++k) {
-      std::memcpy(&word, data + at + 8 * k, 8);
-      lanes[k] = mix(lanes[k], word);
-    }
-  for (; at < bytes; at += 4) {
-    uint32_t half;
-    std::memcpy(&half, data + at, 4);
-    lanes[0] = mix(lanes[0], half);
-  }
-  for (int64_t k = 0; k < kLanes; ++k) state = mix(state, lanes[k]);
-  return mix(state, bytes);
-}
-
 }  // namespace mufuru
 
 using namespace mufuru;
@@ -122,17 +94,7 @@ EXPORT int mufuru_bfloat16() {
 // whether the processor has the instruction, whatever is chosen
 EXPORT int mufuru_has_bfloat16() { return has_bfloat16() && supported(2); }
 
-// all words of the weights and biases, mixed into one: who keeps packed weights knows by it that they are still these
-EXPORT uint64_t mufuru_checksum(const Problem* p) {
-  const int64_t H = p->hidden, K = p->controller, logits = p->ops * H;
-  const int64_t rows = (p->reset == kNoReset ? H : 2 * H) + (K ? K : logits), number = p->is_double ? 8 : 4;
-  const void* data[] = {p->w_ih, p->w_hh, p->b_ih, p->b_hh, p->w_kk, p->w_op, p->b_op};
-  const int64_t sizes[] = {rows * p->inputs, rows * H, rows, rows, K * K, logits * K, logits};
-  uint64_t mixed = mix(mix(kBasis, chosen), p->bfloat16);  // panels are as wide as the instruction set's vectors
-  for (int64_t k = 0; k < 7; ++k) mixed = checksum(mixed, static_cast<const char*>(data[k]), data[k] ? sizes[k] * number : 0);
-  return mixed;
-}
-
+EXPORT uint64_t mufuru_checksum(const Problem* p) { return kernel(p).checksum(*p, threads); }
 EXPORT int64_t mufuru_space(const Problem* p, int back) { return kernel(p).space(*p, back); }
 EXPORT void mufuru_pack(const Problem* p) { kernel(p).pack(*p, threads); }
 EXPORT void mufuru_forward(const Problem* p) { kernel(p).forward(*p, threads); }

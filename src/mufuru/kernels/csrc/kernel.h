@@ -1,6 +1,7 @@
 // The kernel of one instruction set; included by plain.cpp, avx2.cpp and avx512.cpp, which name it and its vector size.
 #pragma once
 #include "backward.h"
+#include "checksum.h"
 #include "cross_entropy.h"
 #include "forward.h"
 #include "gradients.h"
@@ -133,7 +134,7 @@ void predict(const Predictions& in, const Threads& threads) {
 
 template <class T>
 constexpr Kernel make() {
-  return {space<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, predictions_space<T>, predict<T>, function<T>};
+  return {space<T>, checksum<T>, pack<T>, forward<T>, activate<T>, compose<T>, backward<T>, predictions_space<T>, predict<T>, function<T>};
 }
 
 }  // namespace MUFURU_ARCH

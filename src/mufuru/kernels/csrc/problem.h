@@ -81,6 +81,7 @@ struct PairProducts {
 // The functions of one instruction set and one number type.
 struct Kernel {
   int64_t (*space)(const Problem&, bool back);  // in numbers of its type
+  uint64_t (*checksum)(const Problem&, const Threads&);  // of the weights and of how they are packed
   void (*pack)(const Problem&, const Threads&);  // the weights, for the forward pass; not if it is direct
   void (*forward)(const Problem&, const Threads&);
   void (*activate)(const Problem&, const Threads&, int64_t step);  // gates of one step, for Python operations
