@@ -10,8 +10,8 @@ from mufuru.kernels.run import Packed, Result
 
 def sequence(inputs: Inputs, options: Options, packed: Packed | None = None) -> Result:
     problem, out = native.describe(inputs, options, keep=False)
-    # one row reads the weights as they lie as fast as a checksum would; in bfloat16 packed weights are other numbers, and
-    # what a step gives may not depend on the calls before it
+    # one row reads the weights as they lie as fast as a checksum would; in bfloat16 packed weights are other numbers,
+    # and the result of a step may not depend on the calls before it
     as_they_lie = problem.direct and (len(inputs.s0) == 1 or options.bfloat16)
     if packed is not None and not as_they_lie:
         _give_weights(problem, inputs, options, packed)
