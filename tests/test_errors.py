@@ -393,7 +393,5 @@ def test_one_bias_without_the_other(name: str, kernel: Any) -> None:
 def test_a_learned_state_of_another_precision(kernel: Any) -> None:
     layer = MuFuRU(N, M, kernel=kernel, learn_initial_state=True)
     layer.h_0 = nn.Parameter(layer.h_0.double())
-    with pytest.raises(
-        RuntimeError, match=r"hx dtype \(torch\.float64\) does not match weight dtype"
-    ):
+    with pytest.raises(RuntimeError, match=r"hx dtype \(torch\.float64\) does not match weight dtype"):
         layer(GOOD)
