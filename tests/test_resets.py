@@ -461,6 +461,7 @@ def arguments(layer: MuFuRU, steps: int, batch: int, with_lengths: bool) -> tupl
     return (torch.randn(*shape, N),), {**more, "resets": torch.rand(shape) < 0.3}
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("portable", [False, True], ids=["operator", "portable"])
 @pytest.mark.parametrize(("options", "with_lengths"), [("both ways", True), ("controller", False)])
 def test_exported_and_loaded(options: str, with_lengths: bool, portable: bool) -> None:
