@@ -54,7 +54,8 @@ class Evaluate:
     def __post_init__(self) -> None:
         if not self.learning_rate:
             raise SettingError("--learning-rate needs a number")
-        if not self.dynamic and (self.ways != [Dynamic()] or self.keep):
+        default = self.ways == [Dynamic()]
+        if not self.dynamic and (self.keep or not default):
             raise SettingError("learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic")
         if self.keep and self.split != "test":
             raise SettingError("--keep is for the test data: leave --split out")
