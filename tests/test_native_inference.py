@@ -210,7 +210,12 @@ def test_single_steps_see_every_change_of_the_weights(edit: Any) -> None:
 def test_single_steps_pack_weights_that_they_meet_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cell, x, counts = MuFuRUCell(3, 11, kernel="native"), torch.randn(5, 3), []
     pack, packed = native.pack, []
-    monkeypatch.setattr(native, "pack", lambda *arguments: packed.append(1) or pack(*arguments))
+
+    def counted(*arguments: Any) -> Tensor:
+        packed.append(1)
+        return pack(*arguments)
+
+    monkeypatch.setattr(native, "pack", counted)
     with direct_steps(1), torch.no_grad():
         for _ in range(2):
             for _ in range(3):

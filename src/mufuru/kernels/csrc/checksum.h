@@ -27,9 +27,10 @@ inline Lines mix(Lines state, Lines word) {
 
 inline uint64_t checksum(uint64_t seed, const char* data, int64_t bytes) {
   constexpr int64_t kChains = 8, n = sizeof(Lines) / 8;  // one chain would wait for itself
+  uint64_t start[kChains * n];
+  for (int64_t i = 0; i < kChains * n; ++i) start[i] = mix(seed, i);
   Lines chains[kChains];
-  for (int64_t c = 0; c < kChains; ++c)
-    for (int64_t l = 0; l < n; ++l) chains[c][l] = mix(seed, c * n + l);
+  std::memcpy(chains, start, sizeof start);
   int64_t at = 0;
   for (; at + kChains * static_cast<int64_t>(sizeof(Lines)) <= bytes; at += kChains * sizeof(Lines))
 #pragma GCC unroll 8
