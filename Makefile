@@ -13,26 +13,29 @@ SANITIZE := $(CXX) -std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,
 ARM64 := $(or $(ARM64_CXX),aarch64-linux-gnu-g++)
 FLAGS = $(shell $(PYTHON) -c 'import runpy; print(*runpy.run_path("src/mufuru/kernels/build.py")["FLAGS"])')
 
-.PHONY: help demo test slow fuzz format sanitize arm64 docs clean
+.PHONY: help demo check test slow fuzz format sanitize arm64 docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z0-9]*\):.*  ## \(.*\)/make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: .venv/experiments  ## train nn.GRU and MuFuRU on Boolean formulae, side by side; table, figures and a report
 	$(BIN)/mufuru reproduce logic --short --output runs/demo
+	@echo "Look inside what they learned: $(BIN)/mufuru explore runs/demo"
 
-test: .venv/dev  ## every check: format, lint, types, tests, examples and docs
+check: .venv/dev  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src examples docs benchmarks
-	MYPYPATH=tests:tests/experiments $(BIN)/mypy $(IN_TESTS) tests
+	MYPYPATH=tests:tests/experiments:tests/programs $(BIN)/mypy $(IN_TESTS) tests
+
+test: check  ## every check: format, lint, types, tests, examples and docs
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile  # threads that wait leave the core to others
 
 slow: .venv/dev  ## the tests that train models
 	$(BIN)/python -m pytest -m slow
 
 fuzz: .venv/dev  ## random programs on the native kernel and on the reference; others: make fuzz CASES=20000 SEED=7
-	$(BIN)/python tests/fuzz.py --cases $(CASES) --seed $(SEED)
+	$(BIN)/python tests/programs/fuzz.py --cases $(CASES) --seed $(SEED)
 
 format: .venv/dev  ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
@@ -45,14 +48,14 @@ sanitize:  ## run the native kernel without Python, under AddressSanitizer and U
 	$(SANITIZE) -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -c $(CSRC)/avx512.cpp -o build/sanitize/avx512.o
 	$(SANITIZE) -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -c $(CSRC)/avx512bf16.cpp -o build/sanitize/avx512bf16.o
 	$(SANITIZE) -c $(CSRC)/entry.cpp -o build/sanitize/entry.o
-	$(SANITIZE) -I$(CSRC) tests/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
+	$(SANITIZE) -I$(CSRC) tests/kernels/native_check.cpp build/sanitize/*.o -pthread -o build/sanitize/native_check
 	build/sanitize/native_check
 
 arm64:  ## run the native kernel on an emulated ARM64 processor (Debian: apt install g++-aarch64-linux-gnu qemu-user)
 	mkdir -p build/arm64
 	$(ARM64) $(FLAGS) -Werror -DMUFURU_PORTABLE_ONLY -c $(CSRC)/plain.cpp -o build/arm64/plain.o
 	$(ARM64) $(FLAGS) -Werror -DMUFURU_PORTABLE_ONLY -c $(CSRC)/entry.cpp -o build/arm64/entry.o
-	$(ARM64) -std=c++17 -O2 -I$(CSRC) tests/native_check.cpp build/arm64/*.o -static -pthread -o build/arm64/native_check
+	$(ARM64) -std=c++17 -O2 -I$(CSRC) tests/kernels/native_check.cpp build/arm64/*.o -static -pthread -o build/arm64/native_check
 	qemu-aarch64 build/arm64/native_check
 
 docs: .venv/dev  ## write the generated parts of docs/ anew and build the site into build/site
@@ -68,7 +71,7 @@ clean:  ## remove .venv and everything built
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mufuru needs Python 3.11 or later, this is %d.%d: name another with make PYTHON=..." % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	@echo "Installing mufuru and torch into .venv: once, and it takes a while"
-	$(INSTALL) -e '.[experiments]'
+	$(INSTALL) -e '.[explore]'
 	@touch $@
 
 .venv/dev: .venv/experiments

@@ -19,6 +19,8 @@ CHECKED_STEPS = 100
 CHECKED_NUMBERS = 300_000
 """And to this many states: a maximum has a kink where state and feature are equal, and of millions of pairs some are so
 within the rounding, so that the gradients of two right kernels take different sides."""
+DRAWS = 3
+"""Of 300,000 pairs one in a hundred draws still has such a tie: a difference counts if every draw has one."""
 
 
 def check(shape: Shape) -> dict[str, float]:
@@ -26,17 +28,25 @@ def check(shape: Shape) -> dict[str, float]:
 
     Values and gradients of the input and of all parameters; for engines, which have no gradients, values.
     """
+    for draw in range(1, DRAWS + 1):
+        differences = _differences(shape)
+        # not "difference > TOLERANCE", which NaN would pass
+        too_large = [
+            f"{shape}: {pair} differ by {difference:.1e} of the largest number; {TOLERANCE:.0e} is allowed"
+            for pair, difference in differences.items()
+            if not difference <= TOLERANCE
+        ]
+        if not too_large:
+            return differences
+        print(f"  draw {draw}: {too_large[0]}", flush=True)
+    raise SystemExit(too_large[0])
+
+
+def _differences(shape: Shape) -> dict[str, float]:
     n, m = shape.input_size, shape.hidden_size
     most = max(1, CHECKED_NUMBERS // (shape.batch * m))
     x = torch.randn(min(shape.steps, CHECKED_STEPS, most), shape.batch, n)
-    found = _of_cells(shape, x) if shape.cell else _of_layers(n, m, x)
-    for pair, difference in found.items():
-        # not "difference > TOLERANCE", which NaN would pass
-        if not difference <= TOLERANCE:
-            raise SystemExit(
-                f"{shape}: {pair} differ by {difference:.1e} of the largest number; {TOLERANCE:.0e} is allowed"
-            )
-    return found
+    return _of_cells(shape, x) if shape.cell else _of_layers(n, m, x)
 
 
 def _of_cells(shape: Shape, x: Tensor) -> dict[str, float]:
@@ -74,7 +84,9 @@ def _values(module: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def _from_reference(layer: nn.Module, x: Tensor) -> float:
-    native = _values(layer, x)
+    native, again = _values(layer, x), _values(layer, x)
+    if not all(torch.equal(a, b) for a, b in zip(native, again, strict=True)):
+        raise SystemExit("the native kernel gave other bits when it was called again")
     with use_kernel("reference"):
         return _largest(native, _values(layer, x))
 

@@ -33,7 +33,7 @@ from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine.fit import keep_freed
 from mufuru.experiments.tasks.cells import detach
 from mufuru.experiments.tasks.lm import PRESETS, LMConfig, LMTask
-from mufuru.experiments.tasks.lm.softmax import loss_sum
+from mufuru.experiments.tasks.lm.model import loss_sum
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -22,7 +22,7 @@ import torch
 from measure import Ratio, Timing
 from shapes import Mode, Shape
 
-from mufuru.kernels.problem import native
+from mufuru.kernels.problem import loaded
 
 ROOT = Path(__file__).parents[1]
 VARYING = ("date", "commit", "command")
@@ -116,7 +116,7 @@ def machine(date: str) -> dict[str, str | int]:
         "sources": _sources(),
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
-        "instruction set of the kernel": native().mufuru_instruction_set().decode(),
+        "instruction set of the kernel": loaded().mufuru_instruction_set().decode(),
         "instruction set of torch": torch.backends.cpu.get_cpu_capability(),
         "system": platform.platform(),
         "python": platform.python_version(),

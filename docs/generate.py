@@ -1,6 +1,6 @@
 """Write the parts of pages that come from elsewhere: operations from the code, numbers and figures from records.
 
-With --check, say whether the pages are up to date and change nothing.
+With --check, report whether the pages are up to date and change nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +11,26 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import cost_tables
 import features
 import initialisation_tables
+import large_text_tables
 import operations as drawing
 import picture
+import roofline
 
 from mufuru import PAPER, ops
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import render
 from mufuru.experiments.report.experiment import headline
 from mufuru.experiments.report.figures import svg
-from mufuru.experiments.reproduce import EXPERIMENTS, REPORTS, recorded
+from mufuru.experiments.reproduce import EXPERIMENTS, recorded
 from mufuru.unit import DEFAULT_OP_BIAS
 
 DOCS = Path(__file__).parent
 RECORD = DOCS.parent / "benchmarks" / "results" / "initialisation.json"
+COST = DOCS.parent / "benchmarks" / "results" / "cost.json"
+LARGE = DOCS.parent / "benchmarks" / "results" / "large_text.json"
 RESULTS = DOCS.parent / "results"
 
 
@@ -52,12 +57,12 @@ def fill(path: Path, page: str, name: str, text: str) -> str:
     marked = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     new, places = marked.subn(lambda match: f"{match[1]}{text}{match[2]}", page)
     if places != 1:
-        sys.exit(f"{_named(path)} needs the markers of {name} once, found {places}")
+        sys.exit(f"{_named(path)} needs the markers of {name} once, got {places}")
     return new
 
 
 def write(path: Path, parts: dict[str, str], check: bool) -> None:
-    """Fill in the parts of one page, or say which of them is out of date."""
+    """Fill in the parts of one page, or exit with the name of one that is out of date."""
     page = path.read_text(encoding="utf-8")
     for name, text in parts.items():
         old, page = page, fill(path, page, name, text)
@@ -82,15 +87,20 @@ def main() -> None:
     write(DOCS / "unit.md", {"operations": operations(), "initialisation": initialisation()}, check)
     tried = json.loads(features.RECORD.read_text(encoding="utf-8"))
     write(DOCS / "from-training-to-production.md", {"features": features.table(tried)}, check)
-    everything = {report.name: records(report.name) for report in REPORTS}
-    results = render.markdown_table(headline(REPORTS, everything)).lstrip()
+    write(DOCS / "gpu.md", {"roofline": roofline.table()}, check)
+    cost = json.loads(COST.read_text(encoding="utf-8"))
+    made = (cost_tables.layers, cost_tables.shared, cost_tables.pays, cost_tables.most)
+    large = large_text_tables.large(json.loads(LARGE.read_text(encoding="utf-8")))
+    write(DOCS / "scaling.md", {make.__name__: make(cost) for make in made} | {"large": large}, check)
+    everything = {report.name: records(report.name) for report in EXPERIMENTS.values()}
+    results = render.markdown_table(headline(EXPERIMENTS.values(), everything)).lstrip()
     for page in (DOCS.parent / "README.md", DOCS / "index.md"):
         write(page, {"results": results}, check)
-    for report in REPORTS:
-        found = everything[report.name]
-        write(DOCS / "reproduction" / f"{report.name}.md", report.document(found), check)
+    for report in EXPERIMENTS.values():
+        published = everything[report.name]
+        write(DOCS / "reproduction" / f"{report.name}.md", report.document(published), check)
         if not check:
-            report.illustrate(found, DOCS / "reproduction" / report.name)
+            report.illustrate(published, DOCS / "reproduction" / report.name)
     if not check:
         (DOCS / "unit" / "operations.svg").write_bytes(svg(drawing.figure()))
         (DOCS / "picture.svg").write_bytes(svg(picture.figure()))

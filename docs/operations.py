@@ -35,8 +35,8 @@ def figure() -> Figure:
         drawn = new(9.5, 2.1 * -(-len(names) // COLUMNS) + 0.4)
         axes = drawn.subplots(-(-len(names) // COLUMNS), COLUMNS, sharex=True, sharey=True).flat
         for axis, name in zip(axes, names, strict=False):
-            v, found = curves(ops.get(name))
-            for (label, look), y in zip(CURVES.items(), found, strict=True):
+            v, values = curves(ops.get(name))
+            for (label, look), y in zip(CURVES.items(), values, strict=True):
                 axis.plot(v, y, label=label, **look)
             axis.axvline(STATE, color="#BBBBBB", linewidth=0.8, zorder=0)
             axis.set_title(name)

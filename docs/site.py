@@ -1,4 +1,4 @@
-"""What mkdocs does beyond its plugins: programs and records become pages, formulae become MathML.
+"""Steps of mkdocs beyond its plugins: programs and records become pages, formulae become MathML.
 
 Pages link to files outside of docs/, so that they work where the repository is read as it is. In the site those files
 are pages too. MathML is drawn by the browser itself: no script, no fonts, no network.
@@ -7,6 +7,7 @@ are pages too. MathML is drawn by the browser itself: no script, no fonts, no ne
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,24 +18,22 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 PAGES = (
     *sorted(ROOT.glob("examples/*.py")),
+    *sorted(ROOT.glob("examples/*.ipynb")),
     *sorted(ROOT.glob("benchmarks/*.py")),
     ROOT / "benchmarks/README.md",
     *sorted(ROOT.glob("benchmarks/results/*.md")),
 )
-FIGURES = tuple(sorted(ROOT.glob("benchmarks/results/*.svg")))
+COPIES = (*sorted(ROOT.glob("benchmarks/results/*.svg")), *sorted(ROOT.glob("benchmarks/results/*.json")))
 LINK = re.compile(r"\]\(((?:\.\./)+)((?:examples|benchmarks)/[^)#]*)")
-SHIM = re.compile(r'<script src="https://unpkg.com/[^"]*"></script>')
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Programs as pages with their code, records as they are."""
+    """Programs and notebooks as pages with their code, records as they are."""
     for path in PAGES:
         name = path.relative_to(ROOT).as_posix()
-        text = path.read_text(encoding="utf-8")
-        content = f"# {path.name}\n\n```python\n{text}```\n" if path.suffix == ".py" else text
-        files.append(File.generated(config, _page(name), content=content))
-    for path in FIGURES:
+        files.append(File.generated(config, _page(name), content=_as_markdown(path)))
+    for path in COPIES:
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     return files
 
@@ -55,20 +54,21 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
     return FORMULA.sub(lambda match: convert(html.unescape(match[2]), display=_display[match[1]]), content)
 
 
-def on_post_page(output: str, page: Any, config: Any) -> str:
-    """No page loads anything from elsewhere: not the help for searching in pages opened from disk either."""
-    return SHIM.sub("", output)
-
-
-def on_post_template(output: str, template_name: str, config: Any) -> str:
-    return SHIM.sub("", output)
-
-
 _display = {"span": "inline", "div": "block"}
+
+
+def _as_markdown(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return f"# {path.name}\n\n```python\n{text}```\n"
+    if path.suffix == ".ipynb":
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+        return "\n\n".join(f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells)
+    return text
 
 
 def _page(name: str) -> str:
     """The page of a file: mkdocs makes pages of Markdown only."""
-    if name.endswith(".py"):
-        return name.removesuffix(".py") + ".md"
+    if name.endswith((".py", ".ipynb")):
+        return f"{PurePosixPath(name).with_suffix('.md')}"
     return name or "benchmarks/README.md"

@@ -1,4 +1,4 @@
-"""The command `mufuru` as it starts: Ctrl-C, `--help`, `--version`, and what the system refuses.
+"""The command `mufuru` as it starts: Ctrl-C, `--help`, `--version`, and errors of the system.
 
 It stands beside the package, because `import mufuru` imports torch. It imports next to nothing itself, and lets Ctrl-C
 end the process before that: until then Python answers it with a traceback.
@@ -24,6 +24,7 @@ from functools import partial
 
 COMMANDS = {
     "train": "train a model, or resume a run that was stopped",
+    "sweep": "many runs that differ in a few settings, and the best of them",
     "evaluate": "metrics of a trained model",
     "predict": "labels of sequences, from a trained classifier",
     "generate": "text from a trained language model",
@@ -53,6 +54,7 @@ examples:
   mufuru doctor
   mufuru train logic --preset short --output runs/first
   mufuru evaluate runs/first
+  mufuru sweep logic --over learning_rate=log:1e-3:1e-1 --trials 20
   mufuru train lm --preset short --text book.txt --output runs/book
   mufuru generate runs/book --prompt "once upon"
   mufuru score runs/book other.txt
@@ -69,7 +71,7 @@ NEEDED = ("cattrs", "matplotlib", "numpy", "rich", "safetensors", "tyro")
 
 
 def main() -> int:
-    """Be the process of the command: before and after the work, Ctrl-C ends it without a word."""
+    """Run the command as a process: before and after the work, Ctrl-C ends it silently."""
     end_at_once()
     try:
         return run(sys.argv[1:])
@@ -84,7 +86,7 @@ def run(arguments: Sequence[str]) -> int:
         command = find(arguments)
         with hearing_ctrl_c():
             code = command()
-            # what cannot be written shows here, not when Python ends
+            # an error of writing shows here, not when Python ends
             sys.stdout.flush()
         return code
     except ModuleNotFoundError as error:
@@ -139,16 +141,16 @@ def say(message: object, code: int) -> int:
 
 
 def explain_missing(error: ModuleNotFoundError) -> int:
-    """Say how to install a package that the experiments need; any other missing module is a bug and shows as one."""
+    """Print how to install a package that the experiments need; any other missing module is a bug and raises."""
     name = (error.name or "").split(".")[0]
     if name not in NEEDED:
         raise error
-    return say(f"{name} is not installed: pip install 'mufuru[experiments]'", 1)
+    return say(f"{name} is not installed: `pip install '.[experiments]'` in the folder of mufuru", 1)
 
 
 def explain_unwritten(error: Unwritten) -> int:
-    """Say why there is no output; nothing if the reader went away, as after SIGPIPE."""
-    # what waits to be written goes nowhere, so that Python does not complain about it at its end
+    """Print why there is no output; nothing if the reader went away, as after SIGPIPE."""
+    # pending output is dropped, so that Python does not complain about it at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:
         return 128 + 13
@@ -156,7 +158,7 @@ def explain_unwritten(error: Unwritten) -> int:
 
 
 def end_at_once() -> None:
-    """Let Ctrl-C end the process as it stands: an exception could be lost in an import, or leave half of one behind.
+    """Let Ctrl-C end the process at once: an exception could be lost in an import, or leave it half done.
 
     Where Ctrl-C is ignored, as in the background of a script, it stays so.
     """
@@ -166,7 +168,7 @@ def end_at_once() -> None:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Within this context, for slow imports, Ctrl-C ends the process as it stands."""
+    """Within this context, for slow imports, Ctrl-C ends the process at once."""
     import threading
 
     if threading.current_thread() is not threading.main_thread():

@@ -20,7 +20,7 @@ from torch import nn
 
 from mufuru import MuFuRU, MuFuRUCell
 from mufuru.kernels import library
-from mufuru.kernels.problem import native
+from mufuru.kernels.problem import loaded
 
 
 def _without_broken_instructions() -> None:
@@ -41,7 +41,7 @@ if hasattr(signal, "SIGHUP"):
 # before oneDNN is first used, which is when it looks
 _without_broken_instructions()
 
-# kernels are compared in float32, on any processor; tests/test_bfloat16.py is about the rest
+# kernels are compared in float32, on any processor; tests/kernels/test_bfloat16.py is about the rest
 os.environ.setdefault("MUFURU_BFLOAT16", "never")
 
 # no test asserts a time, and a busy machine must not either; the same examples every time
@@ -86,10 +86,10 @@ def cell_type(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(params=["plain", "avx2", "avx512"])
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run on this instruction set, if the machine has it."""
-    if not native().mufuru_choose(request.param.encode()):
+    if not loaded().mufuru_choose(request.param.encode()):
         pytest.skip(f"this machine has no {request.param}")
     yield request.param
-    native().mufuru_choose(b"")
+    loaded().mufuru_choose(b"")
 
 
 @pytest.fixture

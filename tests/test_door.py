@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernels import needs_native
+from kernel_calls import needs_native
 from torch import Tensor, nn
 from torch.func import functional_call
 

@@ -91,7 +91,11 @@ OWN_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "controller zero": ({"controller_size": 0}, ValueError, "controller_size must be greater than zero"),
     "controller float": ({"controller_size": 2.0}, TypeError, "controller_size should be of type int, got: float"),
-    "kernel": ({"kernel": "fast"}, ValueError, "kernel should be one of 'auto', 'native', 'reference', got 'fast'"),
+    "kernel": (
+        {"kernel": "fast"},
+        ValueError,
+        "kernel should be one of 'auto', 'native', 'triton', 'reference', got 'fast'",
+    ),
     "op_bias unknown": ({"op_bias": {"kep": 1.0}}, ValueError, "Did you mean 'keep'?"),
     "op_bias of another": ({"op_bias": {"sqr_diff": 1.0}}, ValueError, "op_bias names 'sqr_diff', which is not among"),
     "op_bias count": (

@@ -13,7 +13,7 @@ from oracle import Array, Options
 from torch import Tensor, nn
 
 from mufuru import PAPER, MuFuRU, MuFuRUCell, intervene, ops
-from mufuru.kernels import Masks, Run, execute
+from mufuru.kernels import Call, Masks, execute
 
 # float64 sums of a few dozen terms in another order: some units in the last place, 2e-16 each
 TOLERANCE = 1e-12
@@ -129,10 +129,10 @@ def test_kernel_with_a_state_mask(reset: Any, reverse: bool) -> None:
     layer = double(reset=reset)
     mask = torch.tensor([0.0, 2.0, 1.5, 0.0], dtype=torch.float64)
     x, (h0, _) = torch.randn(STEPS, N, dtype=torch.float64), states(layer, 1)
-    run = Run(layer.unit, layer._weights(0), x, h0[0], masks=Masks(state=mask[None]), reverse=reverse)
+    call = Call(layer.unit, layer._weights(0), x, h0[0], masks=Masks(state=mask[None]), reverse=reverse)
     w = {name.removesuffix("_l0"): p for name, p in arrays(layer).items()}
     ys, last, _ = oracle.direction(options_of(layer), w, x.numpy(), h0[0, 0].numpy(), None, reverse, mask.numpy())
-    result = execute(run)
+    result = execute(call)
     np.testing.assert_allclose(result.output.detach().numpy(), ys, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(result.s_n[0].detach().numpy(), last, rtol=0, atol=TOLERANCE)
 

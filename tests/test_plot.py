@@ -161,3 +161,34 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 def test_it_is_public() -> None:
     assert "plot" in mufuru.__all__
+
+
+def test_a_map_shows_the_leading_operation_of_every_unit() -> None:
+    trace = traced("one sequence")
+    p = trace.weights(1, 1).double()
+    (image,) = plot.units(trace, TOKENS, sort=False, layer=1, direction=1).axes[0].images
+    shown = torch.tensor(image.get_array().tolist(), dtype=torch.float64).transpose(0, 1)
+    weight, leader = p.max(1)
+    for step, unit in itertools.product(range(5), range(6)):
+        colour = torch.tensor(matplotlib.colors.to_rgb(plot.OPERATIONS[leader[step, unit]])).double()
+        strength = (weight[step, unit] - 1 / 7) / (6 / 7)
+        torch.testing.assert_close(shown[step, unit], 1 - strength * (1 - colour), atol=1e-7, rtol=0)
+
+
+def test_units_that_are_alike_lie_side_by_side() -> None:
+    torch.manual_seed(3)
+    kinds = torch.randn(3, 4, 7).softmax(-1)
+    which = torch.tensor([0, 2, 1, 0, 1, 2, 0, 2, 1])
+    p = (kinds[which] + 1e-3 * torch.rand(9, 4, 7)).permute(1, 2, 0)
+    order = plot.similar(p)
+    assert sorted(order) == list(range(9))
+    # each kind is one stretch
+    assert len([kind for kind, _ in itertools.groupby(which[order].tolist())]) == 3
+    rows = [int(label.get_text()) for label in plot.units(traced("one sequence")).axes[0].get_yticklabels()]
+    assert sorted(rows) == list(range(6))
+
+
+@pytest.mark.parametrize(("units", "ops"), [(1, ("keep", "replace")), (2, ("keep", "replace")), (3, ("replace",))])
+def test_a_map_of_very_little(units: int, ops: tuple[str, ...]) -> None:
+    trace = MuFuRU(2, units, ops=ops).trace(torch.randn(1, 1, 2))
+    assert len(plot.units(trace).axes[0].get_yticks()) == units

@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from kernels import MANY, UNEVEN, assert_close, gradients, leaves_of, make_run, needs_native, outputs_of
+from kernel_calls import MANY, UNEVEN, assert_close, gradients, leaves_of, make_call, needs_native, outputs_of
 from oracle import Options
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
@@ -18,8 +18,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from mufuru import MuFuRU, export, use_kernel
-from mufuru.kernels import operators, reference
-from mufuru.kernels.run import Masks, Result, Run
+from mufuru.kernels import native, reference
+from mufuru.kernels.call import Call, Masks, Result
 from mufuru.kernels.segments import run_in_segments
 
 STEPS, BATCH, N, M, K = 7, 4, 3, 5, 2
@@ -39,36 +39,36 @@ def cuts(resets: Tensor, length: int) -> list[tuple[int, int]]:
 # the kernels
 
 
-def rows_of(run: Run) -> list[list[int]]:
+def rows_of(call: Call) -> list[list[int]]:
     """The packed rows of each sequence, by step."""
-    found: list[list[int]] = [[] for _ in run.s0]
+    found: list[list[int]] = [[] for _ in call.s0]
     first = 0
-    for alive in run.sizes():
+    for alive in call.sizes():
         for i in range(alive):
             found[i].append(first + i)
         first += alive
     return found
 
 
-def apart(run: Run) -> Result:
+def apart(call: Call) -> Result:
     """Every document as a run of its own, by the reference."""
-    assert run.masks.resets is not None
+    assert call.masks.resets is not None
     parts: dict[str, list[Tensor]] = {name: [] for name in ("output", "p", "v")}
     places, ends, k_ends = [], [], []
-    for i, rows in enumerate(rows_of(run)):
-        ordered = torch.tensor(rows[::-1] if run.reverse else rows, dtype=torch.int64)
-        end = run.s0[i : i + 1]
-        k_end = None if run.k0 is None else run.k0[i : i + 1]
-        for begin, stop in cuts(run.masks.resets[ordered], len(rows)):
+    for i, rows in enumerate(rows_of(call)):
+        ordered = torch.tensor(rows[::-1] if call.reverse else rows, dtype=torch.int64)
+        end = call.s0[i : i + 1]
+        k_end = None if call.k0 is None else call.k0[i : i + 1]
+        for begin, stop in cuts(call.masks.resets[ordered], len(rows)):
             chosen = ordered[begin:stop]
             masks = Masks(
-                None if run.masks.state is None else run.masks.state[i : i + 1],
-                None if run.masks.zoneout is None else run.masks.zoneout[chosen],
-                None if run.masks.allowed is None else run.masks.allowed[i : i + 1],
+                None if call.masks.state is None else call.masks.state[i : i + 1],
+                None if call.masks.zoneout is None else call.masks.zoneout[chosen],
+                None if call.masks.allowed is None else call.masks.allowed[i : i + 1],
             )
-            k0 = None if run.k0 is None else run.k0[i : i + 1]
-            document = run._replace(
-                x=run.x[chosen], s0=run.s0[i : i + 1], k0=k0, batch_sizes=None, reverse=False, masks=masks
+            k0 = None if call.k0 is None else call.k0[i : i + 1]
+            document = call._replace(
+                x=call.x[chosen], s0=call.s0[i : i + 1], k0=k0, batch_sizes=None, reverse=False, masks=masks
             )
             result = reference.sequence(document)
             end, k_end = result.s_n, result.k_n
@@ -82,13 +82,13 @@ def apart(run: Run) -> Result:
     return Result(s_n=torch.cat(ends), k_n=torch.cat(k_ends) if k_ends else None, **joined)
 
 
-def in_segments(run: Run) -> Result:
-    return run_in_segments(run, 2, reference.sequence)
+def in_segments(call: Call) -> Result:
+    return run_in_segments(call, 2, reference.sequence)
 
 
 # `scan` and ONNX need a graph: exported layers, below, are made of them
-KERNELS: dict[str, Callable[[Run], Result]] = {
-    "reference": reference.sequence, "native": operators.sequence, "segments": in_segments,
+KERNELS: dict[str, Callable[[Call], Result]] = {
+    "reference": reference.sequence, "native": native.sequence, "segments": in_segments,
 }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -110,9 +110,9 @@ RUNS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernels_keep_documents_apart(kernel: str, options: str) -> None:
     settings = dict(RUNS[options])
-    run = make_run(**settings | {"masks": (*settings.get("masks", ()), "resets")})
-    leaves, expected = leaves_of(run), apart(run)
-    found = KERNELS[kernel](run)
+    call = make_call(**settings | {"masks": (*settings.get("masks", ()), "resets")})
+    leaves, expected = leaves_of(call), apart(call)
+    found = KERNELS[kernel](call)
     assert_close(outputs_of(found), outputs_of(expected))
     assert_close(gradients(found, leaves), gradients(expected, leaves))
 
@@ -121,10 +121,10 @@ def test_kernels_keep_documents_apart(kernel: str, options: str) -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0], ids=["none", "all"])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_step_or_every_step(kernel: str, share: float) -> None:
-    run = make_run(controller=7, batch_sizes=UNEVEN)
-    resets = torch.full((len(run.x),), share).bool()
-    run = run._replace(masks=Masks(resets=resets))
-    assert_close(outputs_of(KERNELS[kernel](run)), outputs_of(apart(run)))
+    call = make_call(controller=7, batch_sizes=UNEVEN)
+    resets = torch.full((len(call.x),), share).bool()
+    call = call._replace(masks=Masks(resets=resets))
+    assert_close(outputs_of(KERNELS[kernel](call)), outputs_of(apart(call)))
 
 
 # the layer
@@ -340,15 +340,15 @@ def test_gradcheck(options: Any) -> None:
     resets[2, 0] = True
     names = [name for name, _ in layer.named_parameters()]
 
-    def run(x: Tensor, *weights: Tensor) -> Any:
+    def call(x: Tensor, *weights: Tensor) -> Any:
         hx = weights[0] if layer.controller_size is None else weights[:2]
         named = dict(zip(names, weights[-len(names) :], strict=True))
         output, final = functional_call(layer, named, (x, hx), {"resets": resets})
         return output, *flat(final)
 
     tensors = (x, *flat(state(layer, 2)), *(p.detach().clone().requires_grad_() for p in layer.parameters()))
-    assert gradcheck(run, tensors, fast_mode=True)
-    assert gradgradcheck(run, tensors, fast_mode=True)
+    assert gradcheck(call, tensors, fast_mode=True)
+    assert gradgradcheck(call, tensors, fast_mode=True)
 
 
 def test_noise_is_one_mask_per_row() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mufuru import MuFuRU
 
-pytest.importorskip("torchrl", reason="needs torchrl: pip install 'mufuru[torchrl]'")
+pytest.importorskip("torchrl", reason="needs torchrl: pip install '.[torchrl]'")
 # TorchRL and TensorDict warn of their own next versions, and of torch's
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -210,4 +210,4 @@ def test_mufuru_does_not_need_it() -> None:
 def test_says_what_to_install() -> None:
     program = "import sys; sys.modules['torchrl'] = None; sys.modules['torchrl.modules'] = None; import mufuru.torchrl"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "pip install 'mufuru[torchrl]'" in done.stderr
+    assert "pip install '.[torchrl]'" in done.stderr

@@ -13,8 +13,7 @@ if (
 
 from mufuru import export, int8, plot
 from mufuru.cell import MuFuRUCell
-from mufuru.kernels import use_kernel
-from mufuru.kernels.library import status as kernel_status
+from mufuru.kernels import kernel_status, use_kernel
 from mufuru.layer import MuFuRU
 from mufuru.ops import PAPER, Op, register, unregister
 from mufuru.prune import without_operations

@@ -3,8 +3,6 @@
 The package is imported first, and torch with it: `python -m mufuru_command` starts as fast as the command.
 """
 
-from __future__ import annotations
-
 import sys
 
 from mufuru_command import main

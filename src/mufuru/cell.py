@@ -1,7 +1,5 @@
 """`MuFuRUCell`: one step of the unit, a peer of `torch.nn.GRUCell`."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ from torch.fx import Proxy
 from mufuru import kernels
 from mufuru import ops as operations
 from mufuru.door import check_numbers
-from mufuru.kernels import Run
+from mufuru.kernels import Call
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Sequences
@@ -88,7 +86,7 @@ class MuFuRUCell(Recurrent):
         batched = rank == 2
         x = input if batched else input.unsqueeze(0)
         s0, k0 = self._checked(x, h, k, batched)
-        result, steps = self._execute(Run(self.unit, self._weights(0), x, s0, k0, packed=self._packed_weights(0)))
+        result, steps = self._execute(Call(self.unit, self._weights(0), x, s0, k0, packed=self._packed_weights(0)))
         if self._traces is not None and steps is not None:
             layout = Sequences(x, x.size(0), 1, batch_first=False, batched=batched)
             self._traces.append(Trace(self.unit.ops, layout, 1, (steps,)))
@@ -98,7 +96,7 @@ class MuFuRUCell(Recurrent):
         return new_h, result.k_n if batched else result.k_n.squeeze(0)
 
     def _checked(self, x: Tensor, h: Tensor | None, k: Tensor | None, batched: bool) -> tuple[Tensor, Tensor | None]:
-        """The states, of this module's sizes; sizes are checked before dtypes, as by `nn.GRUCell`."""
+        """Return the states, after a check of their sizes and then, as in `nn.GRUCell`, of their dtypes."""
         if x.size(1) != self.input_size:
             raise RuntimeError(f"input has inconsistent input_size: got {x.size(1)} expected {self.input_size}")
         s0 = self._state("hidden", h, x, self.hidden_size, batched)
@@ -134,7 +132,7 @@ def _check_rank(name: str, rank: int) -> None:
 
 
 def _size(name: str, value: int) -> int:
-    """A size as `nn.GRUCell` takes it: any whole number, NumPy's too, and 0."""
+    """Check a size as `nn.GRUCell` does: any integer, NumPy's too, and 0."""
     try:
         size = int(operator.index(value))
     except TypeError:

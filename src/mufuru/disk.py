@@ -1,7 +1,5 @@
 """Files that survive a crash and other processes: written whole or not at all, and locked by one process at a time."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

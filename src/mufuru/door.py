@@ -1,6 +1,4 @@
-"""The door: what may come in as a tensor. Behind it there are numbers wherever a shape says so."""
-
-from __future__ import annotations
+"""Validation of tensors from outside: behind it every tensor is dense and has all its memory."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 ORDINARY = {Tensor, nn.Parameter}
-"""Types that are nothing but a tensor; of another, only torch's operators know what it is."""
+"""Types without behaviour of their own; only torch's operators can read the others."""
 
 
 def check_numbers(name: str, tensor: Tensor) -> Tensor:
-    """The tensor, or the same numbers in memory of their own; refuse what is not dense, or whose memory was freed.
+    """Return the tensor, or a copy with memory of its own; refuse one that is not dense or whose memory was freed.
 
     A tensor can be more than its memory: the negative of it, zeros without any, a storage that was given back.
     """
@@ -21,7 +19,7 @@ def check_numbers(name: str, tensor: Tensor) -> Tensor:
 
 
 def check_all(names: Iterable[Any], tensors: Iterable[Tensor | None]) -> list[Tensor | None]:
-    """Many tensors as `check_numbers` takes one, `None` among them."""
+    """Apply `check_numbers` to many tensors, `None` among them."""
     if torch.compiler.is_compiling():
         return list(tensors)
     pairs = zip(names, tensors, strict=False)
@@ -56,7 +54,7 @@ def _materialised(name: str, tensor: Tensor) -> Tensor:
 
 
 _keys: Any = torch._C._dispatch_keys
-"""The set of keys by which torch dispatches; as one number, whatever makes a tensor special shows in it."""
+"""The set of dispatch keys of a tensor; as one number it shows whether the tensor is special in any way."""
 
 
 def _keys_of_new_tensors(inference: bool) -> int:

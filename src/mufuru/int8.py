@@ -4,8 +4,6 @@ Every row of a matrix, the weights of one output, has a scale of its own: $w \ap
 whole number in [-127, 127], so no weight moves by more than half a scale. Vectors such as biases stay as they are.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
@@ -18,7 +16,7 @@ INPUT, ZERO = 63, 64
 """Inputs of a product are whole numbers of [-63, 63], written with 64 added: two of their products with weights fit
 into 16 bits, in which processors without VNNI add them up; with all 8 bits they would overflow."""
 SCALE = "/scale"
-"""Ends the name under which a file has the scales of a matrix."""
+"""Suffix of the name of a matrix's scales in a file."""
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -35,12 +33,12 @@ def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(q: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The weights that 8-bit numbers and scales stand for."""
+    """Return the weights from 8-bit numbers and scales."""
     return (q.float() * _along_rows(scale, q)).to(dtype)
 
 
 def pack(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as a file keeps them: every matrix in 8 bits, with its scales beside it."""
+    """Return tensors as a file stores them: every matrix in 8 bits, with its scales beside it."""
     packed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel():
@@ -51,21 +49,21 @@ def pack(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unpack(packed: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """What `pack` packed, in floating point again."""
-    found: dict[str, Tensor] = {}
+    """Return tensors packed by `pack` in floating point."""
+    unpacked: dict[str, Tensor] = {}
     for name, tensor in packed.items():
         scale = packed.get(name + SCALE)
         if scale is not None:
             if tensor.dtype != torch.int8 or scale.dtype != torch.float32 or scale.shape != tensor.shape[:1]:
                 raise ValueError(f"{name} should be int8 with one float32 scale for each of its rows")
-            found[name] = dequantise(tensor, scale, dtype)
+            unpacked[name] = dequantise(tensor, scale, dtype)
         elif name.removesuffix(SCALE) == name or name.removesuffix(SCALE) not in packed:
-            found[name] = tensor
-    return found
+            unpacked[name] = tensor
+    return unpacked
 
 
 def dynamic(model: Model) -> Model:
-    """A copy for inference, all of whose matrices have 8 bits.
+    """Return a copy for inference with all matrices in 8 bits.
 
     `nn.Linear` multiplies in 8 bits: what it reads is quantised on the way, each row by itself, so no result depends on
     what else is in the batch. `nn.Embedding` keeps 8 bits and gives floating point. A recurrent layer has its weights
@@ -89,7 +87,7 @@ def dynamic(model: Model) -> Model:
 
 
 class Int8Linear(nn.Module):
-    """What `nn.Linear` computes, with 8-bit weights and inputs; for inference."""
+    """`nn.Linear` with 8-bit weights and inputs, for inference."""
 
     q: Tensor
     scale: Tensor
@@ -134,7 +132,7 @@ class Int8Linear(nn.Module):
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         super()._load_from_state_dict(*args, **options)
-        # other weights: they are packed anew at the next product
+        # other weights: they are packed again at the next product
         self._packed = None
 
     def _apply(self, *args: Any, **options: Any) -> Self:
@@ -151,7 +149,7 @@ class Int8Linear(nn.Module):
 
 
 class Int8Embedding(nn.Module):
-    """What `nn.Embedding` gives, from 8-bit weights; for inference."""
+    """`nn.Embedding` with 8-bit weights, for inference."""
 
     q: Tensor
     scale: Tensor
@@ -168,7 +166,7 @@ class Int8Embedding(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what comes out."""
+        """The output's dtype."""
         return self._like.dtype
 
     @property

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from mufuru import bridge, kernels, sequences
 from mufuru import ops as operations
 from mufuru.door import check_numbers
-from mufuru.kernels import Run
+from mufuru.kernels import Call
 from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
@@ -30,7 +30,7 @@ P = ParamSpec("P")
 
 
 def _without_proj_size(init: Callable[P, None]) -> Callable[P, None]:
-    """Refuse it as `nn.GRU` does; among the arguments it would be an option that nobody can use."""
+    """Refuse `proj_size` as `nn.GRU` does, without listing it among the arguments."""
 
     @wraps(init)
     def checked(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -57,18 +57,18 @@ class MuFuRU(Recurrent):
         ops: names of operations, or callables `(s, v) -> tensor`. Default: the paper's seven.
         reset: where the reset gate acts: `"before"` the recurrent product (the paper), `"after"` it (as
             `torch.nn.GRU`), or `None` for no reset gate.
-        activation: of the features: `"tanh"` (the paper) or `"sigmoid"` (the authors' code).
+        activation: activation of the features: `"tanh"` (the paper) or `"sigmoid"` (the authors' code).
         controller_size: size of a recurrent controller that chooses the operations; `None` (the paper) lets input and
             state choose. With a controller the state is a pair `(h, k)`, as an LSTM's is.
-        controller_activation: of the recurrent controller: `"tanh"`, or `"relu"` (the authors' code).
-        reset_bias: first value of the reset gate's bias.
-        op_bias: first bias of the operations' logits, by name or in order. Default: 2 for keep, 0 for the others.
-        learn_initial_state: train the state that sequences start from when no `hx` is given.
+        controller_activation: activation of the recurrent controller: `"tanh"`, or `"relu"` (the authors' code).
+        reset_bias: initial bias of the reset gate.
+        op_bias: initial bias of the operations' logits, by name or in order. Default: 2 for keep, 0 for the others.
+        learn_initial_state: train the initial state that is used when no `hx` is given.
         input_dropout, state_dropout: variational dropout, one mask per sequence, of inputs and of states.
-        zoneout: probability of a unit keeping its state in a step.
+        zoneout: probability that a unit keeps its state in a step.
         weight_dropout: dropout of the recurrent weights.
         op_dropout: dropout of whole operations, per sequence.
-        kernel: `"auto"`, `"native"` or `"reference"`.
+        kernel: `"auto"`, `"native"` (CPU), `"triton"` (GPU) or `"reference"` (plain PyTorch).
         checkpoint_every: keep activations of this many steps at a time and recompute the others in the backward pass.
 
     Shapes: `input` (steps, batch, input_size), with `batch_first` (batch, steps, input_size), (steps, input_size) for
@@ -160,7 +160,7 @@ class MuFuRU(Recurrent):
         self._packed.clear()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Initialise all parameters again."""
         super().reset_parameters()
         if self.learn_initial_state:
             for name in self._state_sizes:
@@ -203,8 +203,8 @@ class MuFuRU(Recurrent):
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
                 first = s0[index], None if k0 is None else k0[index]
-                run = self._direction(index, x, *first, batch.batch_sizes, begins[direction], noise)
-                result, steps = self._execute(run, self.checkpoint_every)
+                call = self._direction(index, x, *first, batch.batch_sizes, begins[direction], noise)
+                result, steps = self._execute(call, self.checkpoint_every)
                 outputs.append(result.output)
                 s_n.append(result.s_n)
                 k_n += [] if result.k_n is None else [result.k_n]
@@ -226,7 +226,7 @@ class MuFuRU(Recurrent):
 
     @classmethod
     def from_gru(cls, gru: nn.GRU, *, added_bias: float = -5.0, **options: Any) -> MuFuRU:
-        """A layer that computes what `gru` computes, by its weights.
+        """Return a layer with the weights of `gru` that computes the same.
 
         With `ops=` beyond keep and replace, a warm start: the further operations begin with the logit `added_bias`,
         that is at most `exp(added_bias)` of replace's weight, and training takes it from there.
@@ -234,7 +234,7 @@ class MuFuRU(Recurrent):
         return bridge.from_gru(cls, gru, added_bias, options)
 
     def to_gru(self) -> nn.GRU:
-        """The `nn.GRU` that computes what this layer computes: for operations keep and replace, reset `"after"`."""
+        """Return the `nn.GRU` that computes the same; needs operations keep and replace, and reset `"after"`."""
         return bridge.to_gru(self)
 
     @property
@@ -248,7 +248,7 @@ class MuFuRU(Recurrent):
 
     @property
     def _noise(self) -> Noise:
-        """Of the probabilities as they are now: a program may lower them while it trains."""
+        """The dropouts with their current probabilities: a program may change them while it trains."""
         return Noise(*self._probabilities) if any(self._probabilities) else NO_NOISE
 
     def _direction(
@@ -260,7 +260,7 @@ class MuFuRU(Recurrent):
         batch_sizes: Tensor | None,
         resets: Tensor | None,
         noise: Noise,
-    ) -> Run:
+    ) -> Call:
         unit, suffix, _ = self._units[index]
         weights = self._weights(index)
         if self.training:
@@ -269,7 +269,7 @@ class MuFuRU(Recurrent):
         if resets is not None:
             masks = masks._replace(resets=resets)
         reverse, packed = suffix.endswith("_reverse"), self._packed_weights(index)
-        return Run(unit, weights, x, s0, k0, batch_sizes, reverse=reverse, masks=masks, packed=packed)
+        return Call(unit, weights, x, s0, k0, batch_sizes, reverse=reverse, masks=masks, packed=packed)
 
     def _check_input(self, x: Tensor) -> None:
         self._check_dtype(x)
@@ -313,14 +313,14 @@ class MuFuRU(Recurrent):
 
 
 def _stacked(states: list[Tensor]) -> Tensor:
-    """(units, batch, size). One state needs no copy, but where it has a gradient it should be no view: hooks on a view,
-    which sharded training sets, are lost when the user changes it in place."""
+    """Stack states to (units, batch, size). A single state without a gradient is not copied; with one it must not be a
+    view, since hooks on a view, which sharded training sets, are lost when the user changes it in place."""
     alone = len(states) == 1 and (not states[0].requires_grad or torch.compiler.is_compiling())
     return states[0].unsqueeze(0) if alone else torch.stack(states)
 
 
 def _check_ranks(given: Sequence[Tensor | None], batch: Sequences) -> None:
-    """Before any other check of the input, as `nn.GRU`; with a `PackedSequence` the shape alone is checked."""
+    """Check the number of dimensions first, as `nn.GRU` does; for a `PackedSequence` check only the shape."""
     if batch.packed is not None:
         return
     rank, kind = (3, "batched 3-D") if batch.batched else (2, "unbatched 2-D")

@@ -1,9 +1,7 @@
-r"""Regularisation inside the recurrence: which noise a layer trains with, and the masks drawn for one forward pass.
+r"""Regularisation inside the recurrence: probabilities of dropouts, and the masks drawn for one forward pass.
 
 All masks come from torch's generator, before any kernel runs: a seed gives the same result whichever kernel is live.
 """
-
-from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass, fields
@@ -13,31 +11,31 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from mufuru.kernels import onnx
-from mufuru.kernels.run import NO_MASKS, Masks, whole_numbers
+from mufuru.kernels.call import NO_MASKS, Masks, whole_numbers
 from mufuru.unit import Weights
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Probabilities of the layer's own dropouts; 0 everywhere means none."""
+    """Probabilities of the layer's dropouts; all 0 by default."""
 
     input_dropout: float = 0.0
-    """Of an input feature, the same at every step of a sequence (variational)."""
+    """Probability of dropping an input feature, for all steps of a sequence (variational)."""
     state_dropout: float = 0.0
-    """Of a state unit where it enters a product, the same at every step of a sequence (variational)."""
+    """Probability of dropping a state unit where it enters a product, for all steps of a sequence (variational)."""
     zoneout: float = 0.0
-    """Of a unit keeping its old state in a step. Evaluation mixes old and new in this proportion, as published."""
+    """Probability that a unit keeps its state in a step. Evaluation mixes old and new in this proportion."""
     weight_dropout: float = 0.0
-    """Of a recurrent weight, once per forward pass (weight-drop)."""
+    """Probability of dropping a recurrent weight, for a whole forward pass (weight-drop)."""
     op_dropout: float = 0.0
-    """Of a whole operation, per sequence; the softmax is over the others. Never takes the last one."""
+    """Probability of dropping an operation, per sequence; the softmax is over the others, of which one always stays."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             check_probability(field.name, getattr(self, field.name))
 
     def input_mask(self, x: Tensor, batch: int, batch_sizes: Tensor | None) -> Tensor | None:
-        """The factor on a layer's packed input."""
+        """Return the factor on a layer's packed input."""
         if not self.input_dropout:
             return None
         mask = _keep_mask(x.new_empty(batch, x.size(-1)), self.input_dropout)
@@ -46,8 +44,8 @@ class Noise:
         return torch.cat([mask[:alive] for alive in whole_numbers(batch_sizes)]) if len(batch_sizes) else mask[:0]
 
     def masks(self, x: Tensor, s0: Tensor, n_ops: int, training: bool) -> Masks:
-        """The masks of one direction of one layer."""
-        if self is NO_NOISE:  # no comparison of numbers, which a compiler for free sizes may take for variables
+        """Draw the masks of one direction of one layer."""
+        if self is NO_NOISE:  # not by comparing numbers, which a compiler may take for variables
             return NO_MASKS
         if training and onnx.tracing():
             raise NotImplementedError(
@@ -66,7 +64,7 @@ class Noise:
         return Masks(state, zoneout, self._allowed(s0.size(0), n_ops, s0.device) if self.op_dropout else None)
 
     def drop_weights(self, weights: Weights) -> Weights:
-        """Weight-drop on everything that multiplies the recurrent state."""
+        """Apply weight-drop to all weights that multiply the recurrent state."""
         if not self.weight_dropout:
             return weights
         # contiguous: the mask would follow the strides
@@ -87,7 +85,7 @@ def check_probability(name: str, value: float) -> None:
 
 
 def _keep_mask(like: Tensor, probability: float) -> Tensor:
-    """0 with the given probability, otherwise the factor that keeps the mean: `nn.Dropout`'s rule."""
+    """Draw 0 with the given probability, otherwise the factor that keeps the mean, as `nn.Dropout` does."""
     return dropout(torch.ones_like(like), probability)
 
 

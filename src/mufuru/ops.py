@@ -1,4 +1,4 @@
-r"""The composition operations: what a unit may do with its state $s$ and its new features $v$.
+r"""The composition operations: functions of a unit's state $s$ and its new features $v$.
 
 A row of the table is an `Op`: name, formula, function and meaning. Documentation and tests walk the table, so a new
 row brings its own. A row with a `native_code` also has its value and derivative in `kernels/csrc/ops.h`.
@@ -37,7 +37,7 @@ class Op:
     native_code: int | None = None
     """The operation's number in the native kernel; `None` for a Python callable."""
     code: int = field(init=False, compare=False, repr=False)
-    """What stands for it in a graph: `native_code`, or a number from `CUSTOM` on that only this process knows."""
+    """Its number in a graph: `native_code`, or one from `CUSTOM` on, which is valid in this process only."""
 
     def __post_init__(self) -> None:
         # here and not at first use: a compiler cannot trace a change of a global table
@@ -85,14 +85,14 @@ def register(op: Op | str, function: Function | None = None, *, formula: str = "
 
 
 def unregister(name: str) -> None:
-    """Take back a name given by `register`. The built-in operations stay."""
+    """Remove a name given by `register`. The built-in operations stay."""
     if get(name).native_code is not None:
         raise ValueError(f"operation {name!r} is built in and cannot be unregistered")
     del _TABLE[name]
 
 
 def get(name: str) -> Op:
-    """The registered operation of that name."""
+    """Return the registered operation of that name."""
     if name not in _TABLE:
         raise ValueError(f"unknown operation {name!r}: {did_you_mean(name, names())}")
     return _TABLE[name]
@@ -105,40 +105,40 @@ def did_you_mean(name: str, choices: Sequence[str]) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """All registered names, the paper's seven first."""
+    """Return all registered names, the paper's seven first."""
     return tuple(_TABLE)
 
 
 def native() -> tuple[Op, ...]:
-    """The operations that the native kernel knows."""
+    """Return the operations of the native kernel."""
     return tuple(op for op in _TABLE.values() if op.native_code is not None)
 
 
 def with_code(code: int) -> Op:
-    """The operation that the code stands for."""
+    """Return the operation with this code."""
     if code < CUSTOM:
         return next(op for op in native() if op.native_code == code)
     if code not in _custom:
         raise RuntimeError(
             f"the graph calls operation {code - CUSTOM} written in Python, which this process does not have: make the "
-            "graph anew from the layer"
+            "graph again from the layer"
         )
     return _custom[code]
 
 
 def resolve(ops: Sequence[OpLike]) -> tuple[Op, ...]:
-    """Names, rows and plain callables, in the user's order, as rows of the table."""
+    """Return names, rows and plain callables as rows of the table, in the user's order."""
     if isinstance(ops, str) or not isinstance(ops, Sequence):
         raise TypeError(f'ops is a sequence of names or callables such as ("keep", "replace"), got {ops!r}')
     if not ops:
         raise ValueError(f"ops is empty: a unit needs at least one operation of {', '.join(_TABLE)} or a callable")
-    found = tuple(_row(op, position) for position, op in enumerate(ops))
+    rows = tuple(_row(op, position) for position, op in enumerate(ops))
     seen: set[str] = set()
-    for op in found:
+    for op in rows:
         if op.name in seen:
             raise ValueError(f"operation {op.name!r} is given twice: each operation of a unit has a name of its own")
         seen.add(op.name)
-    return found
+    return rows
 
 
 def _row(op: OpLike, position: int) -> Op:
@@ -159,7 +159,7 @@ def _name_of(function: Function, position: int) -> str:
 
 
 def _check_result(op: Op) -> None:
-    """Try the operation once: a result of another shape or dtype would break far from here."""
+    """Call the operation once: a result of another shape or dtype would fail far from here."""
     s, v = (torch.linspace(first, -first, 6, device="cpu").view(2, 3) for first in (-0.9, 0.8))
     try:
         with torch.no_grad():

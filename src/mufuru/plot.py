@@ -1,4 +1,4 @@
-"""A trace as pictures: `weights`, `states` and `contributions`. matplotlib is needed when one is drawn, not before.
+"""A trace as pictures: `weights`, `units`, `states` and `contributions`. matplotlib is needed only when one is drawn.
 
 All give a matplotlib figure that belongs to no window and shows itself in a notebook. Colours are those that the
 colour-blind can tell apart, and order in grey.
@@ -34,7 +34,7 @@ RAMPS = {
     STATES: ("#0B4F94", "#7DB0DD", "#F6F5F2", "#F0A868", "#A84300"),
 }
 OPERATIONS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#F0E442")
-"""Okabe and Ito's colours; further operations take them again."""
+"""Okabe and Ito's colours; further operations repeat them."""
 LARGEST = 40
 """Tokens up to which a cell has its number written in, and every token its name."""
 
@@ -51,18 +51,78 @@ def weights(
     """Which operation was used where: a heat map of token by operation, the mean over units or of one `unit`."""
     p = one(trace, trace.weights(layer, direction), sequence)
     hidden = p.size(-1)
-    found = p.mean(-1) if unit is None else p[..., checked("unit", unit, hidden)]
+    mean = p.mean(-1) if unit is None else p[..., checked("unit", unit, hidden)]
     name = f"mean over {hidden} units" if unit is None else f"unit {unit}"
     names = named(tokens, len(p))
     figure, axes = _new(_width(len(p)), 1.3 + 0.33 * len(trace.ops))
-    _heat(axes, found.T, WEIGHTS, 0.0, 1.0, "weight")
+    _heat(axes, mean.T, WEIGHTS, 0.0, 1.0, "weight")
     _label(axes, f"Operation weights, {name}", names, list(trace.op_names))
     if len(p) <= LARGEST:
-        for (step, op), value in zip(torch.cartesian_prod(*map(torch.arange, found.shape)).tolist(),
-                                     found.flatten().tolist(), strict=True):  # fmt: skip
+        for (step, op), value in zip(torch.cartesian_prod(*map(torch.arange, mean.shape)).tolist(),
+                                     mean.flatten().tolist(), strict=True):  # fmt: skip
             ink = "white" if value > 0.45 else "black"
             axes.text(step, op, f"{100 * value:.0f}", ha="center", va="center", fontsize=8, color=ink)
     return figure
+
+
+def units(
+    trace: Trace,
+    tokens: Tokens = None,
+    *,
+    sort: bool = True,
+    sequence: int = 0,
+    layer: int = 0,
+    direction: int = 0,
+) -> Figure:
+    """Which operation led in every unit at every token: a map of units by tokens.
+
+    A cell has the colour of the operation with the largest weight, the stronger the more of the weight it has: white
+    where all operations have the same. Units with similar weights lie side by side, unless `sort` is off.
+    """
+    p = one(trace, trace.weights(layer, direction), sequence)
+    steps, _, hidden = p.shape
+    names = named(tokens, steps)
+    order = similar(p) if sort else list(range(hidden))
+    figure, axes = _new(_width(steps) + 1, 1.3 + max(1.6, min(8.0, 0.2 * hidden)))
+    axes.imshow(leading(p)[:, order].transpose(0, 1).tolist(), aspect="auto", interpolation="nearest")
+    every = -(-hidden // 40)
+    rows = [f"{unit}" if place % every == 0 else "" for place, unit in enumerate(order)]
+    _label(axes, "Leading operation of every unit", names, rows)
+    axes.set_ylabel("unit, similar ones side by side" if sort else "unit")
+    axes.spines[:].set_visible(False)
+    _legend(axes, trace.op_names)
+    return figure
+
+
+def similar(p: Tensor) -> list[int]:
+    """Order units by their weights (steps, operations, hidden), so that neighbours are alike.
+
+    The two that are most alike begin a chain; whichever unit is nearest to one of its ends is attached there.
+    """
+    profiles = p.flatten(0, 1).T
+    apart = torch.cdist(profiles, profiles, p=1).fill_diagonal_(torch.inf)
+    if len(apart) < 3:
+        return list(range(len(apart)))
+    chain = list(divmod(int(apart.argmin()), len(apart)))
+    # a unit that is in the chain is no one's nearest any more
+    apart[:, chain] = torch.inf
+    while len(chain) < len(apart):
+        first, last = (int(apart[end].argmin()) for end in (chain[0], chain[-1]))
+        ahead = bool(apart[chain[0], first] < apart[chain[-1], last])
+        chain.insert(0 if ahead else len(chain), first if ahead else last)
+        apart[:, chain[0 if ahead else -1]] = torch.inf
+    return chain if chain[0] < chain[-1] else chain[::-1]
+
+
+def leading(p: Tensor) -> Tensor:
+    """(steps, hidden, 3): the colour of the leading operation, from white at equal weights to full at weight 1."""
+    from matplotlib.colors import to_rgb
+
+    count = p.size(1)
+    colours = torch.tensor([to_rgb(OPERATIONS[op % len(OPERATIONS)]) for op in range(count)]).double()
+    weight, op = p.max(1)
+    strength = ((weight - 1 / count) / (1 - 1 / count) if count > 1 else weight).clamp(0, 1).unsqueeze(-1)
+    return 1 - strength * (1 - colours[op])
 
 
 def states(trace: Trace, tokens: Tokens = None, *, sequence: int = 0, layer: int = 0, direction: int = 0) -> Figure:
@@ -87,7 +147,7 @@ def contributions(
     layer: int = 0,
     direction: int = 0,
 ) -> Figure:
-    """What the new states of a unit are made of: each operation's share, stacked over all tokens, or at one `step`."""
+    """Each operation's share of a unit's new states, stacked over all tokens, or at one `step`."""
     shares = one(trace, trace.contributions(layer, direction), sequence)
     unit = checked("unit", unit, shares.size(-1))
     new = one(trace, trace.outputs(layer, direction), sequence)[:, unit]
@@ -199,10 +259,23 @@ def _stacked(shares: Tensor, new: Tensor, tokens: list[str], ops: Sequence[str],
         above, below = above + share.clamp(min=0), below + share.clamp(max=0)
     axes.plot(places, new.tolist(), "D", color="black", markersize=5, label="new state")
     axes.axhline(0, color="black", linewidth=0.8)
+    axes.use_sticky_edges = False  # room for a mark at the end of a bar
     _label(axes, f"What the new states of unit {unit} are made of", tokens)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    _beside(axes)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     return figure
+
+
+def _legend(axes: Axes, ops: Sequence[str]) -> None:
+    """Name the colours of operations."""
+    from matplotlib.patches import Patch
+
+    colours = {name: OPERATIONS[op % len(OPERATIONS)] for op, name in enumerate(ops)}
+    _beside(axes, handles=[Patch(color=colour, label=name) for name, colour in colours.items()])
+
+
+def _beside(axes: Axes, **options: Any) -> None:
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8, **options)
 
 
 def _at_one_step(shares: Tensor, new: float, token: str, ops: Sequence[str], unit: int) -> Figure:

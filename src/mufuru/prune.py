@@ -1,6 +1,4 @@
-"""A layer without operations that it hardly uses: fewer rows of weights, less to compute."""
-
-from __future__ import annotations
+"""Pruning: a layer without operations that it hardly uses has fewer rows of weights and less to compute."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -41,12 +39,12 @@ def without_operations(layer: Layer, names: Sequence[str]) -> Layer:
 def kept_weights(layer: Recurrent, kept: Sequence[int]) -> dict[str, Tensor]:
     """The layer's parameters with the rows of some operations only, by their places."""
     layer._check_savable()
-    found: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in layer.state_dict().items()}
+    parameters: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in layer.state_dict().items()}
     for unit, suffix, _ in layer._units:
         for stem in unit.shapes():
             name = stem + suffix
-            found[name] = _kept_rows(unit, stem, found[name], kept)
-    return found
+            parameters[name] = _kept_rows(unit, stem, parameters[name], kept)
+    return parameters
 
 
 def _kept_rows(unit: Unit, stem: str, tensor: Tensor, kept: Sequence[int]) -> Tensor:
@@ -57,13 +55,13 @@ def _kept_rows(unit: Unit, stem: str, tensor: Tensor, kept: Sequence[int]) -> Te
 
 
 def _blocks(unit: Unit, logits: Tensor, kept: Sequence[int]) -> Tensor:
-    """Of (operations * hidden, ...), the rows of some operations."""
+    """Return the rows of some operations from (operations * hidden, ...)."""
     blocks = logits.split(unit.hidden_size)
     return torch.cat([blocks[place] for place in kept])
 
 
 def _kept_biases(layer: Recurrent, kept: Sequence[int]) -> Any:
-    """The first biases of the remaining operations, for whoever draws the parameters anew."""
+    """Initial biases of the remaining operations, for `reset_parameters`."""
     given = layer.op_bias
     if given is None:
         return None

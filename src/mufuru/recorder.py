@@ -1,7 +1,5 @@
 """Operation use over a whole data set, in memory that does not grow with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,7 +34,7 @@ class Use:
 
 
 class Recorder:
-    """Gathers traces: `recorder.add(layer.trace(x), labels)` for each batch, then `recorder.use()`."""
+    """Collects traces: `recorder.add(layer.trace(x), labels)` for each batch, then `recorder.use()`."""
 
     def __init__(self, labels: int = 0) -> None:
         if labels < 0:
@@ -46,15 +44,15 @@ class Recorder:
         self._op_names: tuple[str, ...] = ()
 
     def add(self, trace: Trace, labels: Tensor | PackedSequence | None = None) -> None:
-        """Count one forward pass in; `labels` holds an integer per step, laid out as the layer's input without its
+        """Add one forward pass; `labels` holds an integer per step, laid out as the layer's input without its
         last dimension, and negative where a step has no label.
         """
         if self._op_names and trace.op_names != self._op_names:
             raise ValueError(
                 f"this recorder gathers {self._op_names}, the trace has {trace.op_names}: use a new recorder"
             )
-        found = {divmod(index, trace.directions): part.p.detach() for index, part in enumerate(trace.parts)}
-        sizes = {key: p.size(-1) for key, p in found.items()}
+        weights = {divmod(index, trace.directions): part.p.detach() for index, part in enumerate(trace.parts)}
+        sizes = {key: p.size(-1) for key, p in weights.items()}
         gathered = {key: sums.weight.size(-1) for key, sums in self._sums.items()}
         if gathered and sizes != gathered:
             raise ValueError(
@@ -62,9 +60,9 @@ class Recorder:
                 "use a new recorder"
             )
         rows = None if labels is None else self._label_rows(trace, labels)
-        # from here on nothing is refused: what was has changed nothing
+        # nothing fails from here on, so a refused batch has changed nothing
         self._op_names = trace.op_names
-        for key, p in found.items():
+        for key, p in weights.items():
             self._sums.setdefault(key, _Sums(self.labels, *p.shape[1:])).add(p, rows)
 
     def use(self, layer: int = 0, direction: int = 0) -> Use:

@@ -1,6 +1,4 @@
-"""What the cell and the layer share: parameters of units, states, the call of a kernel, and the trace of it."""
-
-from __future__ import annotations
+"""Base class of cell and layer: parameters of units, states, the call of a kernel, and its trace."""
 
 import inspect
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ from torch.fx import Proxy
 from mufuru import kernels
 from mufuru import ops as operations
 from mufuru.door import check_all, check_numbers
-from mufuru.kernels.run import Masks, Packed, Result, Run, previous_states
+from mufuru.kernels.call import Call, Masks, Packed, Result, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
 from mufuru.saving.pretrained import Pretrained
@@ -35,7 +33,7 @@ class Recurrent(Pretrained):
     """A module made of units. Every constructor argument is kept as an attribute of the same name."""
 
     dtype_error: type[Exception] = ValueError
-    """What an input of the wrong dtype raises."""
+    """Error for an input of the wrong dtype."""
 
     def __init__(
         self,
@@ -68,7 +66,7 @@ class Recurrent(Pretrained):
         self._packed: dict[int, Packed] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy made inside `tracing` or `intervene` outlives it: nobody would ever set it free
+        # a copy made inside `tracing` or `intervene` outlives it, and its state would never be cleared
         return {**self.__dict__, "_packed": {}, "_traces": None, "_allowed": None}
 
     @property
@@ -77,7 +75,7 @@ class Recurrent(Pretrained):
         return self.unit.op_names
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Initialise all parameters again."""
         biases = op_biases(self.op_bias, self.unit.ops, self.bias)
         for index, (unit, _, _) in enumerate(self._units):
             unit.initialise(self._weights(index), float(self.reset_bias), biases)
@@ -117,7 +115,7 @@ class Recurrent(Pretrained):
         return Weights(*tensors)
 
     def _weight(self, name: str | None) -> Any:
-        """As an attribute, but the parameter itself where it is one: a module's `getattr` takes its time."""
+        """Return the attribute, directly if it is a parameter: a module's `getattr` is slow."""
         if name is None:
             return None
         weight = self._parameters.get(name)
@@ -128,9 +126,9 @@ class Recurrent(Pretrained):
         return None if torch.compiler.is_compiling() else self._packed.setdefault(index, {})
 
     def _recorded(self, proxy: Proxy, *args: Any) -> Any:
-        """`torch.fx` takes torch's own layers as one call; so this one."""
+        """Record the layer as one call, as `torch.fx` does with torch's layers."""
         if not type(self).forward.__module__.startswith("mufuru."):
-            # the call would be recorded inside of itself, and what its forward does around it done twice
+            # the call would be recorded inside itself, and the code around it in its forward would run twice
             raise TypeError(
                 f"torch.fx cannot look into {type(self).__name__}, a subclass with its own forward: "
                 "take it whole, with a torch.fx.Tracer whose is_leaf_module says so"
@@ -170,7 +168,7 @@ class Recurrent(Pretrained):
         return weight
 
     def _pair(self, hx: State | None) -> tuple[Tensor | None, Tensor | None]:
-        """The user's state as (h, k), whichever this module takes."""
+        """Return the user's state as (h, k), either of which may be `None`."""
         if hx is None:
             return None, None
         if self.controller_size is None:
@@ -185,25 +183,25 @@ class Recurrent(Pretrained):
             raise TypeError(f"with a recurrent controller hx is a pair (h, k) of tensors, got {kinds}")
         return check_numbers("hx", h), check_numbers("hx", k)
 
-    def _execute(self, run: Run, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
-        """Run on the live kernel, with interventions. Autocast computes in the parameters' precision, at least float32,
-        and returns, as `nn.GRU` does, what the state's and autocast's type promote to."""
+    def _execute(self, call: Call, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
+        """Run on the chosen kernel, with interventions. Autocast computes in the parameters' precision or float32, and
+        returns, as `nn.GRU` does, the type that the state's and autocast's promote to."""
         if self._allowed is not None or self._traces is not None:
-            run = run._replace(masks=self._intervened(run.masks, run.s0), trace=self._traces is not None)
-        if autocasting(run.x):
-            returned = torch.promote_types(run.s0.dtype, torch.get_autocast_dtype(run.x.device.type))
-            kernels.check_weights(run, run.weights.ih.dtype)
-            run = kernels.run_to(run, torch.promote_types(run.weights.ih.dtype, torch.float32))
-            run = run._replace(bfloat16=torch.get_autocast_dtype(run.x.device.type) == torch.bfloat16)
-            with torch.autocast(run.x.device.type, enabled=False):
-                result = kernels.execute(run, self.kernel, checkpoint_every)
+            call = call._replace(masks=self._intervened(call.masks, call.s0), trace=self._traces is not None)
+        if autocasting(call.x):
+            returned = torch.promote_types(call.s0.dtype, torch.get_autocast_dtype(call.x.device.type))
+            kernels.check_weights(call, call.weights.ih.dtype)
+            call = kernels.call_to(call, torch.promote_types(call.weights.ih.dtype, torch.float32))
+            call = call._replace(bfloat16=torch.get_autocast_dtype(call.x.device.type) == torch.bfloat16)
+            with torch.autocast(call.x.device.type, enabled=False):
+                result = kernels.execute(call, self.kernel, checkpoint_every)
             result = kernels.result_to(result, returned)
         else:
-            result = kernels.execute(run, self.kernel, checkpoint_every)
+            result = kernels.execute(call, self.kernel, checkpoint_every)
         if result.p is None or result.v is None:
             return result, None
-        s0 = run.s0.to(result.output.dtype)
-        before = previous_states(result.output, s0, run.batch_sizes, run.reverse, run.masks.resets)
+        s0 = call.s0.to(result.output.dtype)
+        before = previous_states(result.output, s0, call.batch_sizes, call.reverse, call.masks.resets)
         return result, Steps(result.p, before, result.v, result.output)
 
     def _intervened(self, masks: Masks, s0: Tensor) -> Masks:
@@ -212,6 +210,6 @@ class Recurrent(Pretrained):
         allowed = torch.tensor(self._allowed, device=s0.device).expand(s0.size(0), -1)
         if masks.allowed is not None:
             both = allowed & masks.allowed
-            # where dropout took all that an intervention left, the intervention stands
+            # where dropout removed all that an intervention allows, only the intervention counts
             allowed = torch.where(both.any(1, keepdim=True), both, allowed)
         return masks._replace(allowed=allowed)

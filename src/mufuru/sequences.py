@@ -1,10 +1,8 @@
-"""From the ways in which people hold sequences to the packed form that kernels take, and back.
+"""From padded, packed and batch-first sequences to the packed form of the kernels, and back.
 
 Padded or `PackedSequence`, batch first or time first, one sequence or many, of equal or given lengths: the rest of the
 library sees only `Sequences`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from mufuru.door import check_numbers
-from mufuru.kernels.run import packed_order, present, whole_numbers
+from mufuru.kernels.call import packed_order, present, whole_numbers
 
 Lengths: TypeAlias = Tensor | Sequence[int] | None
 Resets: TypeAlias = Tensor | PackedSequence | None
@@ -34,9 +32,9 @@ class Sequences:
     batch_sizes: Tensor | None = None
     """(steps that have a row,), on CPU; `None` if every sequence has all the steps. With padding: (steps,)."""
     order: Tensor | None = None
-    """Which of the user's sequences each row of a step belongs to; `None`: in the user's order."""
+    """Index of the user's sequence for each row of a step; `None`: in the user's order."""
     packed: PackedSequence | None = None
-    """The user's own `PackedSequence`, if that is what came."""
+    """The user's `PackedSequence`, if the input is one."""
     with_padding: bool = False
     """The padding follows the rows of the last step: a compiler then knows how many rows there are."""
 
@@ -85,7 +83,7 @@ class Sequences:
         return _rows(grid, self.batch_sizes, self.with_padding)
 
     def resets(self, given: Resets, directions: int) -> list[Tensor | None]:
-        """For each direction, the rows before which the state is set back.
+        """Return, for each direction, the rows before which the state is reset.
 
         Reverse reads each document from its own end: it sets back before the step that precedes a reset.
         """
@@ -94,7 +92,7 @@ class Sequences:
         grid = self._checked_resets(given)
         rows: list[Tensor | None] = [self.pack(grid)]
         if directions == 2:
-            # what comes round to the last step changes nothing: reverse begins there, or has not begun
+            # what wraps around to the last step has no effect: the reverse direction starts there, or has not started
             rows.append(self.pack(grid.roll(-1, int(self.batched and self.batch_first))))
         return rows
 
@@ -127,7 +125,7 @@ def _rows(grid: Tensor, batch_sizes: Tensor, with_padding: bool) -> Tensor:
 
 
 def from_input(input: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> Sequences:
-    """The user's input, packed. Width and dtype are the layer's to check."""
+    """Pack the user's input. The layer checks its width and dtype."""
     if isinstance(input, PackedSequence):
         if lengths is not None:
             raise ValueError("lengths= is for a padded batch: a PackedSequence carries its own lengths")
@@ -202,7 +200,7 @@ def _checked_mask(resets: Tensor, shape: tuple[int, ...], input: Tensor) -> Tens
 
 
 def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> list[int]:
-    """`batch_sizes`: a PackedSequence can be made of anything, and a kernel must not read beside it."""
+    """Check `batch_sizes`: a PackedSequence can be made by hand, and a kernel must not read out of bounds."""
     if not isinstance(data, Tensor):
         raise TypeError(f"the data of a PackedSequence should be a tensor, got {type(data).__name__}")
     made = "make it with pack_padded_sequence or pack_sequence"
@@ -212,10 +210,10 @@ def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> l
     sizes = whole_numbers(batch_sizes)
     rows = data.size(0) if data.dim() else 0
     if sum(sizes) != rows or sizes[-1] < 0 or sorted(sizes, reverse=True) != sizes:
-        found = str(sizes) if len(sizes) < 20 else f"{len(sizes)} that sum to {sum(sizes)}"
+        given = str(sizes) if len(sizes) < 20 else f"{len(sizes)} that sum to {sum(sizes)}"
         raise RuntimeError(
             f"a PackedSequence of {rows} rows should have batch_sizes that never grow and sum to that, "
-            f"got {found}: {made}"
+            f"got {given}: {made}"
         )
     if order is not None and order.shape != (sizes[0],):
         raise RuntimeError(
@@ -225,7 +223,7 @@ def _checked_sizes(data: Tensor, batch_sizes: Tensor, order: Tensor | None) -> l
 
 
 def _places(batch_sizes: Tensor, steps: int, batch: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Step and sequence, longest first, of every packed row; found on the CPU: the meta device knows no numbers."""
+    """Step and sequence, longest first, of every packed row; on the CPU, since the meta device has no values."""
     counts = batch_sizes.new_zeros(steps)
     counts[: len(batch_sizes)] = batch_sizes
     return tuple(place.to(device) for place in present(counts, batch).nonzero(as_tuple=True))
@@ -249,6 +247,6 @@ def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> T
         within = ((checked >= 0) & (checked <= steps)).all()
         torch._assert_async(within, "lengths should lie between 0 and the padded length")
     elif batch and not (int(checked.min()) >= 0 and int(checked.max()) <= steps):
-        found = f"{int(checked.min())}..{int(checked.max())}"
-        raise ValueError(f"lengths should lie between 0 and the padded length {steps}, got {found}")
+        given = f"{int(checked.min())}..{int(checked.max())}"
+        raise ValueError(f"lengths should lie between 0 and the padded length {steps}, got {given}")
     return checked

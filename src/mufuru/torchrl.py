@@ -1,6 +1,4 @@
-"""`MuFuRUModule`: the layer inside a TorchRL policy, in place of `GRUModule`. Needs `pip install 'mufuru[torchrl]'`."""
-
-from __future__ import annotations
+"""`MuFuRUModule`: the layer inside a TorchRL policy, in place of `GRUModule`. Needs `pip install '.[torchrl]'`."""
 
 from typing import Any, NoReturn
 
@@ -14,7 +12,9 @@ try:
     from tensordict.nn import dispatch
     from torchrl.modules import GRUModule
 except ImportError as error:
-    raise ImportError(f"mufuru.torchrl needs the package {error.name}: pip install 'mufuru[torchrl]'") from error
+    raise ImportError(
+        f"mufuru.torchrl needs the package {error.name}: `pip install '.[torchrl]'` in the folder of mufuru"
+    ) from error
 
 
 class MuFuRUModule(GRUModule):  # type: ignore[misc]
@@ -100,10 +100,10 @@ class MuFuRUModule(GRUModule):  # type: ignore[misc]
             state = x.new_zeros(*x.shape[:2], len(self.mufuru.all_weights), self.mufuru.hidden_size)
         elif not self.recurrent_mode:
             state = torch.where(new[..., None, None], 0.0, state)
-        # a rollout may begin in the middle of an episode, with the state that it was left with
+        # a rollout may start in the middle of an episode, with the state at the end of the last one
         new = torch.cat([torch.ones_like(new[:, :1]), new[:, 1:]], 1)
-        for key, found in zip(self.out_keys, self._episodes(x, state, new), strict=True):
-            tensordict.set(key, found.reshape(*shape, *found.shape[2:]))
+        for key, value in zip(self.out_keys, self._episodes(x, state, new), strict=True):
+            tensordict.set(key, value.reshape(*shape, *value.shape[2:]))
         return tensordict
 
     def _episodes(self, x: Tensor, state: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ class MuFuRUModule(GRUModule):  # type: ignore[misc]
     def _parts(self, state: Tensor, new: Tensor) -> Tensor:
         """(rows, steps), bool: where a sequence of its own begins. All other episodes are resets inside of one."""
         if self.mufuru.num_layers > 1 or state.requires_grad:
-            return new  # a stack tells the states of its lower layers at the end alone
+            return new  # several layers return the lower layers' states only at the end
         row, begin = new.nonzero(as_tuple=True)
         first = state[row, begin]
         # a reset leads back to the state that the sequence began with

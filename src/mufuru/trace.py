@@ -4,8 +4,6 @@ A new state is exactly $\sum_j p_j \odot \mathrm{op}_j(s, v)$. A `Trace` holds $
 it can name every operation's weight and its exact contribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from mufuru.sequences import Sequences
 
 @dataclass(frozen=True)
 class Steps:
-    """What one direction of one layer did, packed as in `Sequences`."""
+    """The inside of one direction of one layer, packed as in `Sequences`."""
 
     p: Tensor
     s: Tensor

@@ -1,7 +1,5 @@
 r"""`TreeMuFuRU`: the unit over binary trees, which composes two states where `MuFuRU` updates one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,11 +111,11 @@ class TreeMuFuRU(Pretrained):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What nodes choose from, such as `keep_left`, in the order of the rows of `weight` after those of v and g."""
+        """Names of a node's choices, such as `keep_left`, in the order of their rows of `weight`, after v's and g's."""
         return tuple(op.name if side is None else f"{op.name}_{SIDES[side]}" for op, side in self._choices)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew: uniform as `nn.GRU`; gates and choices start at exactly the given biases."""
+        """Initialise all parameters again: uniform as `nn.GRU`; gates and choices start at exactly the given biases."""
         bound, M = 1.0 / math.sqrt(self.hidden_size), self.hidden_size
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
@@ -146,8 +144,8 @@ class TreeMuFuRU(Pretrained):
 
         states = bottom_up(self.leaf(input), levels, compose)
         nothing = states.new_zeros(0, len(self._choices), self.hidden_size)
-        found = torch.cat((nothing, *chosen))
-        return TreeTrace(states, found.index_select(0, levels.places[levels.leaves :] - levels.leaves))
+        taken = torch.cat((nothing, *chosen))
+        return TreeTrace(states, taken.index_select(0, levels.places[levels.leaves :] - levels.leaves))
 
     def leaf(self, input: Tensor) -> Tensor:
         """(leaves, hidden): the states of leaves."""
@@ -160,7 +158,7 @@ class TreeMuFuRU(Pretrained):
         return self._compose(torch.stack((left, right), 1), self._weights())[0]
 
     def _weights(self) -> tuple[Tensor, ...]:
-        """Weight and bias of v, then of gates and choices: cut once, not at every height, or so would the gradients."""
+        """Weight and bias of v, then of gates and choices: split once, since every split costs the backward pass."""
         M = self.hidden_size
         return self.weight[:M], self.bias[:M], self.weight[M:], self.bias[M:]
 
@@ -171,7 +169,7 @@ class TreeMuFuRU(Pretrained):
         gates, logits = linear(both, weight_rest, bias_rest).tensor_split((2 * M,), 1)
         v = torch.tanh(linear(torch.sigmoid(gates) * both, weight_v, bias_v))
         p = logits.unflatten(1, (len(self._choices), M)).softmax(1)
-        # what does not read the state may be given either child
+        # an operation that does not read the state may get either child
         composed = torch.stack([op(children[side or 0], v) for op, side in self._choices], 1)
         return (p * composed).sum(1), p
 
@@ -193,5 +191,5 @@ def _reads_state(op: Op) -> bool:
     # features lie within (-1, 1), states need not: some operations differ only far out
     s = torch.cat((v, v.new_tensor([-10, -1.5, -1, 1, 1.5, 10])))
     with torch.no_grad():
-        found = op(s.repeat(len(v), 1), v.unsqueeze(1).repeat(1, len(s)))
-    return not bool((found == found[:, :1]).all())
+        values = op(s.repeat(len(v), 1), v.unsqueeze(1).repeat(1, len(s)))
+    return not bool((values == values[:, :1]).all())

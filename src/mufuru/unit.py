@@ -1,20 +1,19 @@
-r"""What a unit is: its sizes and options, the shapes of its parameters and their first values.
+r"""The description of a unit: its sizes and options, the shapes of its parameters and their initial values.
 
 Cell, layer and kernels share this description, so a rule about the unit stands here and nowhere else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from mufuru import ops as operations
 from mufuru.ops import Op
+from mufuru.tensors import Shape, exists, named_sizes, rows
 
 Reset: TypeAlias = Literal["before", "after"] | None
 Activation: TypeAlias = Literal["tanh", "sigmoid"]
@@ -22,22 +21,28 @@ ControllerActivation: TypeAlias = Literal["tanh", "relu"]
 OpBias: TypeAlias = Mapping[str, float] | Sequence[float] | None
 
 DEFAULT_OP_BIAS: Mapping[str, float] = {"keep": 2.0}
-"""The logit `keep` starts with when no `op_bias` is given; the others start at 0. See docs: The unit."""
+"""Initial logits when no `op_bias` is given; the others start at 0. See docs: The unit."""
 
-
-STEMS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_kk", "weight_op", "bias_op")
+RESETS: Mapping[Reset, int] = {None: 0, "before": 1, "after": 2}
+ACTIVATIONS: Mapping[str, int] = {"tanh": 0, "sigmoid": 1, "relu": 2}
+"""Options as numbers, for operators and for C."""
 
 
 class Weights(NamedTuple):
     """The parameters of one unit, in the order in which `nn.GRU` and then the recurrent controller name them."""
 
-    ih: Tensor
-    hh: Tensor
-    bias_ih: Tensor | None = None
-    bias_hh: Tensor | None = None
-    kk: Tensor | None = None
-    op: Tensor | None = None
-    bias_op: Tensor | None = None
+    ih: Annotated[Tensor, Shape("rows inputs")]
+    hh: Annotated[Tensor, Shape("rows hidden")]
+    bias_ih: Annotated[Tensor | None, Shape("rows", when="bias")] = None
+    bias_hh: Annotated[Tensor | None, Shape("rows", when="bias")] = None
+    kk: Annotated[Tensor | None, Shape("controller controller", when="controller")] = None
+    op: Annotated[Tensor | None, Shape("logits controller", when="controller")] = None
+    bias_op: Annotated[Tensor | None, Shape("logits", when="controller bias")] = None
+
+
+WEIGHTS = rows(Weights, "weight")
+STEMS = tuple(row.name if row.name.startswith("bias") else f"weight_{row.name}" for row in WEIGHTS)
+"""Names of the parameters, before the suffix of layer and direction."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,16 @@ class Unit:
     bias: bool
     weight_shapes: tuple[tuple[int, ...] | None, ...] = field(init=False, compare=False, repr=False)
     """The shapes in the order of `Weights`, `None` for those that this unit lacks."""
+    sizes: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    """Sizes by the names that shapes use."""
+    facts: frozenset[str] = field(init=False, compare=False, repr=False)
+    """Those of `bias`, `controller` and `after` that hold for this unit: they decide which tensors exist."""
+    numbers: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """Sizes and options as `struct Problem` has them, from `inputs` to `controller_activation`."""
     codes: tuple[int, ...] = field(init=False, compare=False, repr=False)
     """The operations' codes, in order."""
     python_ops: tuple[Op, ...] = field(init=False, compare=False, repr=False)
-    """Those that the native kernel does not have."""
+    """Operations that the native kernel does not have."""
 
     def __post_init__(self) -> None:
         if self.controller_size is not None:
@@ -68,11 +79,26 @@ class Unit:
             raise ValueError(f"activation should be 'tanh' or 'sigmoid', got {self.activation!r}")
         if self.controller_activation not in ("tanh", "relu"):
             raise ValueError(f"controller_activation should be 'tanh' or 'relu', got {self.controller_activation!r}")
-        # here and not in a cached property: a compiler cannot trace the lock in it
-        shapes = self.shapes()
-        object.__setattr__(self, "weight_shapes", tuple(shapes.get(stem) for stem in STEMS))
-        object.__setattr__(self, "codes", tuple(op.code for op in self.ops))
-        object.__setattr__(self, "python_ops", tuple(op for op in self.ops if op.native_code is None))
+        self._derive()
+
+    def _derive(self) -> None:
+        """Set all that follows from sizes and options: a compiler cannot trace the lock in a cached property."""
+        sizes = self.input_size, self.hidden_size, self.controller_size or 0, len(self.ops)
+        options = RESETS[self.reset], ACTIVATIONS[self.activation], ACTIVATIONS[self.controller_activation]
+        named = named_sizes(*sizes, blocks=1 if self.reset is None else 2)
+        there = {"bias": self.bias, "controller": self.controller_size is not None, "after": self.reset == "after"}
+        facts = frozenset(fact for fact, holds in there.items() if holds)
+        shapes = tuple(row.sized(named) if exists(row, facts) else None for row in WEIGHTS)
+        derived = {
+            "weight_shapes": shapes,
+            "sizes": named,
+            "facts": facts,
+            "numbers": (*sizes, *options),
+            "codes": tuple(op.code for op in self.ops),
+            "python_ops": tuple(op for op in self.ops if op.native_code is None),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
     def op_names(self) -> tuple[str, ...]:
@@ -92,24 +118,12 @@ class Unit:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name stem and shape of every parameter, in the order of `Weights`."""
-        rows, size = sum(self.rows), self.hidden_size
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, self.input_size), "weight_hh": (rows, size)}
-        if self.bias:
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        if self.controller_size is not None:
-            logits = len(self.ops) * size
-            shapes |= {
-                "weight_kk": (self.controller_size, self.controller_size),
-                "weight_op": (logits, self.controller_size),
-            }
-            if self.bias:
-                shapes["bias_op"] = (logits,)
-        return shapes
+        return {stem: shape for stem, shape in zip(STEMS, self.weight_shapes, strict=True) if shape is not None}
 
     def names(self, suffix: str) -> tuple[str | None, ...]:
         """The names of the parameters in the order of `Weights`, `None` for those that this unit lacks."""
-        shapes = self.shapes()
-        return tuple(stem + suffix if stem in shapes else None for stem in STEMS)
+        there = self.shapes()
+        return tuple(stem + suffix if stem in there else None for stem in STEMS)
 
     def initialise(self, weights: Weights, reset_bias: float, op_bias: Sequence[float]) -> None:
         """Uniform as `nn.GRU`; the biases of reset gate and operations start at exactly the given values."""
@@ -149,7 +163,7 @@ def op_biases(op_bias: OpBias, ops: Sequence[Op], bias: bool) -> tuple[float, ..
 
 
 def check_size(name: str, value: int) -> None:
-    # a size that a compiler left open is a SymInt
+    # a dynamic size in a graph is a SymInt
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
         raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
     if value <= 0:

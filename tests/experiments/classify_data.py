@@ -37,7 +37,7 @@ def series(count: int, seed: int, channels: int = 2) -> Examples:
     shift, scale = torch.tensor([50.0, -3.0])[:channels], torch.tensor([7.0, 1e-3])[:channels]
     values = [torch.randn(3 + number % 7, channels, generator=generator) for number in range(count)]
     targets = torch.tensor([int(value[:, 0].sum() > 0) for value in values])
-    return Examples(targets, values=[shift + scale * value for value in values])
+    return Examples(targets, [shift + scale * value for value in values])
 
 
 def labelled(kind: str = "text", classes: int = 2) -> Labelled:

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +57,16 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "mufuru_command", *map(str, arguments)]
     variables = {**os.environ, "PYTHONPATH": SOURCE}
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run in a process of its own, which does not outlive the context."""
+    with start(*arguments) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def finish(process: subprocess.Popen[str]) -> Said:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mufuru.experiments.data.sst import FILES, Treebank
-from mufuru.experiments.data.trees import Tree, render
+from mufuru.experiments.data.sst import ESCAPED, FILES, Tree, Treebank
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.trees import TreeCellConfig, TreesConfig, TreesTask
 from mufuru.experiments.tasks.trees.config import TreeCellName
@@ -41,6 +40,29 @@ def trees(count: int, seed: int, longest: int = 9) -> list[Tree]:
 
 def treebank(count: int = 103) -> Treebank:
     return Treebank(trees(count, 1), trees(40, 2), trees(37, 3), "small")
+
+
+def escape(word: str) -> str:
+    """A word as the treebank writes it."""
+    for plain, escaped in ESCAPED.items():
+        word = word.replace(plain, escaped)
+    return word
+
+
+def render(tree: Tree) -> str:
+    """A tree in one line, as the treebank's files have it; of any depth."""
+    pieces: list[str] = []
+    open_ends: list[Tree | None] = [tree]
+    while open_ends:
+        node = open_ends.pop()
+        if node is None:
+            pieces.append(")")
+        elif node.word is not None:
+            pieces.append(f" ({node.label} {escape(node.word)})")
+        else:
+            pieces.append(f" ({node.label}")
+            open_ends += [None, *reversed(node.children)]
+    return "".join(pieces).removeprefix(" ")
 
 
 def write(folder: Path, bank: Treebank) -> Path:

@@ -1,1 +1,1 @@
-"""Experiments: data → model → training → evaluation → record → report. Needs `pip install mufuru[experiments]`."""
+"""Experiments: data → model → training → evaluation → record → report. Needs `pip install '.[experiments]'`."""

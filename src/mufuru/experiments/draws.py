@@ -5,8 +5,6 @@ the same numbers for the same release at most, so draws come from SHAKE-256, a p
 such as ("logic", "train", 3), and names that differ give streams that have nothing to do with each other.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

@@ -1,4 +1,4 @@
-"""The run folder: all that a run leaves behind, and the only meeting point of engine and report.
+"""The run folder: everything that a run writes, and the only meeting point of engine and report.
 
 config.json              the task's name and every setting, the seed among them
 environment.json         versions, commit, kernel, threads, the command
@@ -7,11 +7,9 @@ best.safetensors         the weights with the best validation metric
 best-before.safetensors  the best weights of the last checkpoint, until the next one
 last.safetensors         everything needed to resume
 previous.safetensors     the same, one checkpoint earlier
-result.json              the metrics of the finished run; its presence says that the run is finished
+result.json              the metrics of the finished run; its presence marks the run as finished
 dynamic.json             dynamic evaluation of a language model, if kept
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Iterable
@@ -77,21 +75,18 @@ def config_document(task: str, config: Any) -> dict[str, Any]:
     return {"task": task, "config": to_json(config)}
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run; an error names it."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a run, which holds an object; an error names it."""
+    if path.exists() and not path.is_file():
+        raise RecordError(f"{path} is not a file: expected one that `mufuru train` wrote")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{path} is missing: is {path.parent} the folder of a run?") from None
     except NotADirectoryError:
         raise RecordError(f"{path.parent} is not a folder: expected the folder of a run") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    content = read_json(path)
     if not isinstance(content, dict):
         raise RecordError(f"{path} is damaged: expected an object, got {type(content).__name__}")
     return content
@@ -99,7 +94,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_document(path: Path) -> dict[str, Any]:
     """Read the config.json of a run: its task and settings."""
-    document = read_object(path)
+    document = read_json(path)
     if not isinstance(document.get("task"), str) or not isinstance(document.get("config"), dict):
         raise RecordError(f"{path} is not that of a run: expected a task and its settings. An exported model is no "
                           "run: give the folder that `mufuru train` made")  # fmt: skip
@@ -111,9 +106,18 @@ def read_lines(path: Path) -> list[Any]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return [_parsed(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from None
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON; NaN and infinities, which Python would accept, are no JSON and no result."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not a finite number")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def read_run(path: Path, curve: bool = True) -> Record:
@@ -123,21 +127,16 @@ def read_run(path: Path, curve: bool = True) -> Record:
         raise RecordError(f"{path} is not a folder: expected the folder of a run, as `mufuru train` makes it")
     document = read_document(folder.config)
     if not folder.finished:
-        raise RecordError(f"the run in {path} is not finished: go on with `mufuru train --resume {path}`")
+        raise RecordError(f"the run in {path} is not finished: resume it with `mufuru train --resume {path}`")
     lines = read_lines(folder.metrics) if curve else []
-    environment, result = read_object(folder.environment), read_object(folder.result)
-    dynamic = read_object(folder.dynamic) if folder.dynamic.exists() else {}
+    environment, result = read_json(folder.environment), read_json(folder.result)
+    dynamic = read_json(folder.dynamic) if folder.dynamic.exists() else {}
     return Record(document["task"], document["config"], environment, result, lines, dynamic=dynamic)
 
 
 def find_runs(root: Path) -> list[Path]:
     """Return all finished runs in a folder and the folders inside it."""
     return sorted(path.parent for path in root.rglob("result.json"))
-
-
-def _group(run: Path) -> str:
-    """Return the group of a run: experiments keep their runs in folders like sweep/mufuru-8/seed-3."""
-    return run.parts[0] if len(run.parts) > 2 else ""
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
@@ -176,7 +175,9 @@ def _with(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 def read_records(path: Path) -> list[Record]:
     """Read the records that `write_records` wrote, or those of all finished runs in a folder."""
     if path.is_dir():
-        return [replace(read_run(run), group=_group(run.relative_to(path))) for run in find_runs(path)]
+        # experiments keep their runs in folders like sweep/mufuru-8/seed-3: the first is the group
+        parts = {run: run.relative_to(path).parts for run in find_runs(path)}
+        return [replace(read_run(run), group=names[0] if len(names) > 2 else "") for run, names in parts.items()]
     if not path.exists():
         raise RecordError(f"{path} does not exist: expected the folder of a run, or a file of records")
     try:

@@ -1,7 +1,5 @@
 """Settings of training, and every setting to JSON and back."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
@@ -19,7 +17,7 @@ LARGEST = 2**31 - 1
 
 
 class SettingError(ValueError):
-    """An invalid setting: the message says which, what was expected and what came."""
+    """An invalid setting: the message names it, what was expected and what came."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def _plain(value: Any, kind: type[Any]) -> Any:
 
 
 def _message(error: BaseException, kind: type[Any] | None) -> str:
-    """Message of an error inside of settings; our own errors have the best."""
+    """Return the message of an error in settings; our own errors already have one."""
     return str(error) if isinstance(error, SettingError) else str(cattrs.v.format_exception(error, kind))
 
 

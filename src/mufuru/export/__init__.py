@@ -4,8 +4,6 @@ Both take any `nn.Module` with MuFuRU layers inside. `args` and `kwargs` are one
 with; batch and time may then be of any size. For a bare `MuFuRU` layer they may be left out.
 """
 
-from __future__ import annotations
-
 from mufuru.export.files import onnx
 from mufuru.export.programs import program
 

@@ -1,7 +1,5 @@
 """`onnx`: a model as an ONNX file."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -22,9 +20,9 @@ from mufuru.kernels.choice import use_sequence
 from mufuru.layer import MuFuRU
 
 MISSING = re.compile(r"No ONNX function found for .*?op='([\w.]+)'")
-"""How torch's exporter says that ONNX lacks a call."""
+"""Message of torch's exporter for a call that ONNX does not have."""
 TALKERS = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
-"""Loggers that warn of what does not concern the user: torchvision's operators, constants that stay unfolded."""
+"""Loggers with warnings that do not concern the user: torchvision's operators, constants that stay unfolded."""
 
 
 def onnx(
@@ -40,7 +38,7 @@ def onnx(
     """Write the model to `path` as ONNX: one `Scan` per layer and direction, or one `GRU` where the unit is a GRU.
 
     `args` and `kwargs` are an example of the model's arguments, `dynamic_shapes` as in `program`. The model is written
-    as it is in evaluation mode. Needs `pip install mufuru[onnx]`.
+    as it is in evaluation mode. Needs `pip install '.[onnx]'`.
     """
     _check_packages()
     with use_sequence(kernel.sequence):
@@ -61,9 +59,9 @@ def _translate(program: ExportedProgram, **options: Any) -> Any:
         with _quiet():
             exported: Any = torch.onnx.export(program, dynamo=True, verbose=False, **options)
     except torch.onnx.OnnxExporterError as error:
-        if found := MISSING.search(str(error)):
+        if match := MISSING.search(str(error)):
             raise NotImplementedError(
-                f"ONNX has nothing for the call {found[1]}: replace it in the model, or in an operation of its layers"
+                f"ONNX has nothing for the call {match[1]}: replace it in the model, or in an operation of its layers"
             ) from error
         raise
     model = exported.model_proto
@@ -105,7 +103,9 @@ def _check_packages() -> None:
         import onnx
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise ImportError(f"ONNX export needs the package {error.name}: pip install 'mufuru[onnx]'") from error
+        raise ImportError(
+            f"ONNX export needs the package {error.name}: `pip install '.[onnx]'` in the folder of mufuru"
+        ) from error
     del onnx
 
 

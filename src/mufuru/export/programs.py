@@ -1,7 +1,5 @@
 """`program`: a model as one `torch.export` graph with free batch and time."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -27,7 +25,7 @@ def program(
 ) -> ExportedProgram:
     """The model as a `torch.export` program; `torch.export.save` writes it to a file.
 
-    `args` and `kwargs` are an example of the model's arguments: sizes of 2 or more, so that they can be told from 1.
+    `args` and `kwargs` are an example of the model's arguments: sizes of 2 or more, since 1 counts as fixed.
     `dynamic_shapes` is torch.export's; by default every size is free that the model does not fix. The model is taken
     as it is in evaluation mode.
     The program calls mufuru's own operator and needs `import mufuru` where it is loaded; with `portable=True` it is
@@ -40,7 +38,7 @@ def program(
 def trace(
     model: nn.Module, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> ExportedProgram:
-    """As `program`, with the kernel that is in use."""
+    """`program` with the kernel in use."""
     if args is None and kwargs is None:
         args = example(model)
     args, kwargs = () if args is None else args, dict(kwargs or {})
@@ -53,7 +51,7 @@ def trace(
 
 
 def example(model: nn.Module) -> tuple[Tensor]:
-    """What a bare layer can be called with."""
+    """Return example arguments for a bare layer."""
     if not isinstance(model, MuFuRU):
         raise TypeError(
             f"args should be an example of what {type(model).__name__} is called with, such as (x,); "
@@ -99,5 +97,5 @@ def _constantly(result: Any) -> Callable[[Tensor], Any]:
 
 
 def _for_each(arguments: Any, sizes: Callable[[Tensor], Any]) -> Any:
-    """`None` for what is not a tensor."""
+    """Return the sizes that stay free; `None` if the argument is not a tensor."""
     return pytree.tree_map(lambda leaf: sizes(leaf) if isinstance(leaf, Tensor) else None, arguments)

@@ -1,56 +1,57 @@
 """Kernels take a unit through whole sequences. `execute` chooses one and runs it."""
 
-from __future__ import annotations
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mufuru.kernels.choice import Choice, check_choice, choose, use_kernel
-from mufuru.kernels.run import Masks, Result, Run
+from mufuru.kernels.call import Call, Masks, Result
+from mufuru.kernels.choice import Choice, check_choice, choose, kernel_status, takes_half, use_kernel
 from mufuru.kernels.segments import run_in_segments
 from mufuru.unit import STEMS, Weights
 
 __all__ = [
+    "Call",
     "Choice",
     "Masks",
     "Result",
-    "Run",
+    "call_to",
     "check_choice",
     "check_weights",
     "execute",
+    "kernel_status",
     "result_to",
-    "run_to",
     "use_kernel",
 ]
 
 
-def execute(run: Run, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
-    """Run on the chosen kernel. Half-precision tensors are computed in float32 inside, but for products in bfloat16."""
-    dtype = run.x.dtype
-    for name, state in (("h_0", run.s0), ("k_0", run.k0)):
+def execute(call: Call, kernel: Choice = "auto", checkpoint_every: int | None = None) -> Result:
+    """Run on the chosen kernel. Half precision is computed in float32 inside, except for products."""
+    dtype = call.x.dtype
+    for name, state in (("h_0", call.s0), ("k_0", call.k0)):
         if state is not None and state.dtype != dtype:
             raise RuntimeError(f"{name} should be {dtype} as the input, got {state.dtype}")
-    check_weights(run, dtype)
-    if dtype in (torch.float16, torch.bfloat16):
-        whole = run_to(run, torch.float32)._replace(bfloat16=dtype == torch.bfloat16)
+    check_weights(call, dtype)
+    if dtype in (torch.float16, torch.bfloat16) and not takes_half(call, kernel):
+        whole = call_to(call, torch.float32)._replace(bfloat16=dtype == torch.bfloat16)
         return result_to(execute(whole, kernel, checkpoint_every), dtype)
-    sequence = choose(run, kernel)
+    sequence = choose(call, kernel)
     if torch.compiler.is_compiling():
-        return sequence(run)  # whole: the number of steps, and so of segments, is not known
-    if checkpoint_every and _keeps_activations() and len(run.sizes()) > checkpoint_every:
-        return run_in_segments(run, checkpoint_every, sequence)
-    return sequence(run)
+        return sequence(call)  # whole: the number of steps, and so of segments, is not known
+    if checkpoint_every and _keeps_activations() and len(call.sizes()) > checkpoint_every:
+        return run_in_segments(call, checkpoint_every, sequence)
+    return sequence(call)
 
 
 def _keeps_activations() -> bool:
-    """Whether a backward pass may come, of a kind that can compute them again: function transforms cannot."""
+    """Whether a backward pass may follow that can recompute activations: function transforms cannot."""
     return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
-def check_weights(run: Run, dtype: torch.dtype) -> None:
-    """Parameters can be replaced by anything; a kernel that reads memory must not read beside it."""
-    device = run.x.device
-    for name, weight, shape in zip(STEMS, run.weights, run.unit.weight_shapes, strict=True):
+def check_weights(call: Call, dtype: torch.dtype) -> None:
+    """Check the weights: a program can replace parameters, and a kernel must not read out of bounds."""
+    device = call.x.device
+    for name, weight, shape in zip(STEMS, call.weights, call.unit.weight_shapes, strict=True):
         if weight is None and shape is None:
             continue
         if weight is None or shape is None:
@@ -68,15 +69,14 @@ def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if tensor is None else tensor.to(dtype)
 
 
-def run_to(run: Run, dtype: torch.dtype) -> Run:
-    """The run in another precision."""
-    weights = Weights(run.weights.ih.to(dtype), run.weights.hh.to(dtype), *(_to(w, dtype) for w in run.weights[2:]))
-    return run._replace(
-        weights=weights, x=run.x.to(dtype), s0=run.s0.to(dtype), k0=_to(run.k0, dtype), masks=run.masks.to(dtype)
-    )
+def call_to(call: Call, dtype: torch.dtype) -> Call:
+    """Return the call in another precision."""
+    weights: Any = (_to(weight, dtype) for weight in call.weights)
+    x, s0, k0 = call.x.to(dtype), call.s0.to(dtype), _to(call.k0, dtype)
+    return call._replace(weights=Weights(*weights), x=x, s0=s0, k0=k0, masks=call.masks.to(dtype))
 
 
 def result_to(result: Result, dtype: torch.dtype) -> Result:
-    """The result in another precision."""
-    tail = (_to(tensor, dtype) for tensor in (result.k_n, result.p, result.v))
-    return Result(result.output.to(dtype), result.s_n.to(dtype), *tail)
+    """Return the result in another precision."""
+    tensors: Any = (_to(tensor, dtype) for tensor in result)
+    return Result(*tensors)

@@ -1,7 +1,5 @@
 """Compile the native kernel with a C++ compiler and nothing else: `setup.py` uses this file where there is no torch."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex
@@ -56,7 +54,7 @@ def find_compiler() -> list[str]:
 
 
 def compiler_version(compiler: Sequence[str]) -> str:
-    """What the compiler says about itself."""
+    """Return the output of the compiler's --version."""
     return _run_all([[*compiler, "--version"]], timeout=30.0)[0]
 
 
@@ -103,7 +101,7 @@ def _link(objects: list[str], output: Path, compiler: Sequence[str], deadline: f
 
 
 def _run_all(commands: Sequence[Sequence[str]], timeout: float) -> list[str]:
-    """Run all commands at the same time and return what they print; if one fails or hangs, end them all."""
+    """Run all commands at the same time and return their output; if one fails or hangs, end them all."""
     deadline = time.monotonic() + timeout
     running: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
     try:
@@ -142,7 +140,9 @@ def _finish(program: str, process: subprocess.Popen[bytes], log: IO[bytes], dead
     printed = log.read().decode(errors="replace").strip()
     if code:
         last = "\n".join(printed.splitlines()[-15:])
-        raise BuildError(f"{program} failed with exit code {code}; set CXX to another C++ compiler. It said:\n{last}")
+        raise BuildError(
+            f"{program} failed with exit code {code}; set CXX to another C++ compiler. Its output:\n{last}"
+        )
     return printed
 
 

@@ -1,29 +1,50 @@
-"""Which kernel runs: native where it can, else the reference; by the user's word where there is one."""
-
-from __future__ import annotations
+"""Which kernel runs: the one the user names, else the device's own, else the reference."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch._compile import _disable_dynamo  # torch.compiler.disable, without its import of the whole compiler
 from torch.autograd import forward_ad
 
-from mufuru.door import ORDINARY
-from mufuru.kernels import custom, library, onnx, operators, reference, scan
-from mufuru.kernels.problem import MAX_OPS
-from mufuru.kernels.run import Result, Run, known_when_traced
+from mufuru.kernels import custom, graphed, library, native, onnx, operators, reference, scan, triton
+from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when_traced
+from mufuru.kernels.library import MuFuRUKernelWarning, Status
 
-Choice: TypeAlias = Literal["auto", "native", "reference"]
+Choice: TypeAlias = Literal["auto", "native", "triton", "reference"]
 CHOICES = get_args(Choice)
 
-Sequence: TypeAlias = Callable[[Run], Result]
+Sequence: TypeAlias = Callable[[Call], Result]
 
 _only: ContextVar[Sequence | None] = ContextVar("mufuru_sequence", default=None)
 _override: ContextVar[Choice | None] = ContextVar("mufuru_kernel", default=None)
+
+
+class Kernel(NamedTuple):
+    """A row of the table. Its module has `obstacle(call) -> str`, why it cannot do a call (empty if it can),
+    `sequence(call) -> Result`, and `status() -> str`, one line for people."""
+
+    devices: tuple[str, ...]
+    """Types of the devices where `kernel="auto"` takes it."""
+    place: str
+    """The same in words."""
+    module: Callable[[], Any]
+    """Returns the module."""
+    half: bool = False
+    """Whether it takes tensors in half precision as they are."""
+
+
+KERNELS = {
+    "native": Kernel(("cpu",), "the CPU", lambda: native),
+    "triton": Kernel(("cuda",), "a GPU", lambda: triton, half=True),
+}
+"""The fast kernels by name."""
+_BY_DEVICE = {device: row for row in KERNELS.values() for device in row.devices}
 
 
 def check_choice(kernel: str) -> Any:
@@ -55,39 +76,99 @@ def use_sequence(sequence: Sequence) -> Iterator[None]:
         _only.reset(token)
 
 
-def choose(run: Run, kernel: Choice) -> Sequence:
-    """The kernel that runs it. A loop over the steps, in a graph, would fix their number: there `scan` stands in."""
+def choose(call: Call, kernel: Choice) -> Sequence:
+    """Return the kernel that runs the call. In a graph a loop would fix the number of steps: `scan` takes its place."""
     if not torch.compiler.is_dynamo_compiling():
         if only := _only.get():
             return only
         if onnx.tracing():
             return onnx.sequence
     wanted = wanted_kernel(kernel)
-    if wanted != "reference":
-        reason = obstacle(run) or missing_library()
-        if not reason:
-            return operators.sequence
-        if wanted == "native":
-            raise RuntimeError(f"kernel='native' cannot run this: {reason}. Use kernel='auto' or 'reference'")
+    if wanted == "auto":
+        if sequence := _by_device(call):
+            return sequence
+    elif wanted != "reference":
+        return _by_name(call, wanted)
     if not torch.compiler.is_compiling():
         return reference.sequence
-    return scan.sequence if exporting() else _in_a_graph(run)
+    return scan.sequence if exporting() else _in_a_graph(call)
 
 
-def _in_a_graph(run: Run) -> Sequence:
+def takes_half(call: Call, kernel: Choice) -> bool:
+    """Whether the kernel that runs the call takes half precision as it is; the others compute in float32."""
+    wanted = wanted_kernel(kernel)
+    row = _BY_DEVICE.get(call.x.device.type) if wanted == "auto" else KERNELS.get(wanted)
+    return row is not None and row.half and not row.module().obstacle(call)
+
+
+def _by_device(call: Call) -> Sequence | None:
+    """Return the fast kernel of the device, or `None`, after a warning on a GPU, if it cannot do the call."""
+    device = call.x.device.type
+    if device not in _BY_DEVICE:
+        reason = f"no other kernel runs on {device}"
+    else:
+        module = _BY_DEVICE[device].module()
+        reason = module.obstacle(call)
+        if not reason:
+            sequence: Sequence = module.sequence
+            return sequence
+    by_graphs = device in graphed.CAPTURES and _may_be_graphed(call)
+    if device not in ("cpu", "meta"):
+        _warn_of_reference(device, reason, by_graphs)
+    return operators.opaque_reference if by_graphs else None
+
+
+def _may_be_graphed(call: Call) -> bool:
+    """Whether the reference may be one operator here, which runs as a captured graph: not where Python must be seen."""
+    if torch.compiler.is_compiling() or not graphed.wanted() or call.unit.python_ops:
+        return False
+    watched = torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state()
+    return not watched and forward_ad._current_level < 0
+
+
+def _by_name(call: Call, name: str) -> Sequence:
+    """Return the kernel that the user named, or refuse."""
+    row = KERNELS[name]
+    if call.x.device.type in row.devices or (name == "triton" and interpreted()):
+        reason = row.module().obstacle(call)
+    else:
+        reason = f"it runs on {row.place}, the tensors are on {call.x.device}"
+    if reason:
+        raise RuntimeError(f"kernel={name!r} cannot run this: {reason}. Use kernel='auto' or 'reference'")
+    sequence: Sequence = row.module().sequence
+    return sequence
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+@known_when_traced
+def _warn_of_reference(device: str, reason: str, by_graphs: bool) -> None:
+    """Warn once per process and reason: on such a device, a loop in Python is far slower than the device could be."""
+    if (device, reason) in _warned:
+        return
+    _warned.add((device, reason))
+    way = "as a captured graph for shapes that come again" if by_graphs else "step by step"
+    graphs = "set MUFURU_GRAPHS=1 if operations are built in, "
+    message = (
+        f"the reference kernel runs on {device}, {way}, and far slower than a fused kernel: {reason}. Change that, "
+        f"{'' if by_graphs or device not in graphed.CAPTURES else graphs}move model and input to the CPU, or ask for "
+        "kernel='reference', which does not warn"
+    )
+    warnings.warn(message, MuFuRUKernelWarning, stacklevel=2)
+
+
+def _in_a_graph(call: Call) -> Sequence:
     """Not `scan`, of which torch's compiler makes wrong gradients: one operator, or none if that could not be right."""
     if torch._C._are_functorch_transforms_active():
         return reference.sequence  # step by step: transforms and operators do not go together there
-    return operators.opaque_reference if _may_be_in_graphs(run) else _outside_of_graphs
-
-
-def _may_be_in_graphs(run: Run) -> bool:
-    return all(custom.may_be_in_graphs(op.code) for op in run.unit.python_ops)
+    may_be = all(custom.may_be_in_graphs(op.code) for op in call.unit.python_ops)
+    return operators.opaque_reference if may_be else _outside_of_graphs
 
 
 @_disable_dynamo
-def _outside_of_graphs(run: Run) -> Result:
-    return reference.sequence(run)
+def _outside_of_graphs(call: Call) -> Result:
+    return reference.sequence(call)
 
 
 vars(_outside_of_graphs).update(
@@ -99,56 +180,12 @@ vars(_outside_of_graphs).update(
 
 @known_when_traced
 def wanted_kernel(kernel: Choice) -> Choice:
-    """`use_kernel` has the first word, then the layer's `kernel=`, then the variable MUFURU_KERNEL."""
+    """Return the choice of `use_kernel`, else the layer's `kernel=`, else that of the variable MUFURU_KERNEL."""
     wanted = _override.get() or kernel
     return check_choice(os.environ.get("MUFURU_KERNEL", "auto")) if wanted == "auto" else wanted
 
 
-@known_when_traced
-def missing_library() -> str:
-    """Why there is no native library; empty if there is one."""
-    return "" if library.load() is not None else library.status().reason
-
-
-@known_when_traced
-def exporting() -> bool:
-    """Whether a program is made that other processes may run. What torch 2.10's compiler says itself is not true."""
-    return torch.compiler.is_exporting()
-
-
-def obstacle(run: Run) -> str:
-    """Why the native kernel cannot do this run; empty if it can."""
-    if run.x.device.type != "cpu":
-        return f"it runs on the CPU, the tensors are on {run.x.device}"
-    if run.x.dtype not in (torch.float32, torch.float64):
-        return f"it computes in float32 and float64, got {run.x.dtype}"
-    if not run.unit.hidden_size:
-        return "it needs at least one unit"
-    if len(run.unit.ops) > MAX_OPS:
-        return f"it takes up to {MAX_OPS} operations, got {len(run.unit.ops)}"
-    if forward_ad._current_level >= 0:
-        return "it has no forward-mode derivatives"
-    return _transform_obstacle(run) or (_python_obstacle(run) if run.unit.python_ops else "")
-
-
-def _transform_obstacle(run: Run) -> str:
-    if not torch._C._are_functorch_transforms_active():
-        return ""
-    if torch.compiler.is_compiling():
-        return "a compiler cannot differentiate it inside function transforms"
-    if torch._C._len_torch_dispatch_stack():
-        return "what records operators would miss it inside function transforms"
-    if not {type(tensor) for tensor in (run.x, run.s0, run.k0, *run.weights)} <= {*ORDINARY, type(None)}:
-        return "it takes no tensor subclasses inside function transforms"
-    return "functionalize has no rule for its gradient" if operators.functionalized_gradient() else ""
-
-
-def _python_obstacle(run: Run) -> str:
-    if exporting():
-        return "a number stands for an operation written in Python, which an exported program cannot know"
-    if not torch.compiler.is_compiling() and not operators.in_eager_mode((run.x, run.s0, *run.weights)):
-        return "it takes operations written in Python only in plain eager mode"
-    if torch.compiler.is_compiling() and not _may_be_in_graphs(run):
-        return "an operation has parameters of its own or draws random numbers"
-    codes = (op.code for op in run.unit.python_ops)
-    return next((reason for code in codes if (reason := custom.obstacle(code))), "")
+def kernel_status() -> Status:
+    """Return which library of the native kernel is live and why, and the status of every kernel by its name."""
+    kernels = {name: row.module().status() for name, row in KERNELS.items()}
+    return replace(library.status(), kernels=kernels | {"reference": "available on every device"})

@@ -1,22 +1,21 @@
 """The loss of a softmax over many words on the native kernel: `csrc/cross_entropy.h` on tensors."""
 
-from __future__ import annotations
-
 from array import array
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mufuru.kernels.choice import missing_library, wanted_kernel
-from mufuru.kernels.problem import native, plain
+from mufuru.kernels.choice import wanted_kernel
+from mufuru.kernels.native import missing_library
+from mufuru.kernels.problem import loaded, plain
 
 SPACE = 8
-"""Which field of `struct Predictions` it is; every field has 64 bits."""
+"""Index of the field in `struct Predictions`; every field has 64 bits."""
 
 
 class Losses(NamedTuple):
-    """Of every prediction, and the gradients of their sum."""
+    """Losses of all predictions, and the gradients of their sum."""
 
     losses: Tensor
     d_hidden: Tensor
@@ -25,10 +24,10 @@ class Losses(NamedTuple):
 
 
 def runs(hidden: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    """Whether the native kernel does this: by the user's word where there is one, else wherever it can."""
+    """Whether the native kernel runs this: if the user chose it, else wherever it can."""
     wanted = wanted_kernel("auto")
-    # what is compiled is not for ctypes; a layer has an operator of its own
-    if wanted == "reference" or torch.compiler.is_compiling():
+    # a graph cannot call ctypes; a layer has an operator for that
+    if wanted not in ("auto", "native") or torch.compiler.is_compiling():
         return False
     reason = _obstacle(hidden, weight, bias) or missing_library()
     if reason and wanted == "native":
@@ -50,18 +49,20 @@ def losses(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Los
     given = plain(tensor.detach() for tensor in (hidden, weight, bias, targets))
     # without rows the kernel writes nothing
     make = torch.empty_like if len(hidden) else torch.zeros_like
-    found = Losses(hidden.new_empty(len(hidden)), *(make(tensor) for tensor in given[:3]))
+    result = Losses(hidden.new_empty(len(hidden)), *(make(tensor) for tensor in given[:3]))
     sizes = *hidden.shape, len(weight), hidden.dtype == torch.float64
-    fields = array("q", [*sizes, *(tensor.data_ptr() for tensor in given), 0, *(tensor.data_ptr() for tensor in found)])
+    fields = array(
+        "q", [*sizes, *(tensor.data_ptr() for tensor in given), 0, *(tensor.data_ptr() for tensor in result)]
+    )
     address, _ = fields.buffer_info()
-    space = hidden.new_empty(native().mufuru_predictions_space(address))
+    space = hidden.new_empty(loaded().mufuru_predictions_space(address))
     fields[SPACE] = space.data_ptr()
-    native().mufuru_predict(address)
-    return found
+    loaded().mufuru_predict(address)
+    return result
 
 
 def _check(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> None:
-    """The kernel reads memory: what does not fit must not reach it."""
+    """Refuse tensors that do not fit: the kernel reads memory."""
     shapes = [list(tensor.shape) for tensor in (hidden, weight, bias, targets)]
     rows, features = hidden.shape if hidden.dim() == 2 else (-1, -1)
     words = len(weight)

@@ -5,23 +5,21 @@ That needs an operation to be element-wise, deterministic, and without parameter
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
 from torch.autograd.graph import saved_tensors_hooks
 
-from mufuru.kernels.problem import Problem, native
-from mufuru.kernels.run import known_when_traced
+from mufuru.kernels.call import Call, Result, known_when_traced
+from mufuru.kernels.problem import Problem, loaded
 from mufuru.ops import CUSTOM, Op, with_code
-
-if TYPE_CHECKING:
-    from mufuru.kernels.native import Inputs, Options, Outputs
 
 _obstacles: weakref.WeakKeyDictionary[Op, Obstacle] = weakref.WeakKeyDictionary()
 _in_graphs: set[Op] = set()
@@ -29,7 +27,7 @@ _in_graphs: set[Op] = set()
 
 
 class Probe(NamedTuple):
-    """One call of an operation on a few fixed numbers: tells whether it is still what it was."""
+    """One call of an operation on fixed numbers, to see whether the operation has changed."""
 
     value: Tensor
     trains: bool
@@ -61,33 +59,33 @@ def obstacle(code: int) -> str:
 
 @known_when_traced
 def may_be_in_graphs(code: int) -> bool:
-    """Whether a graph may call the operation by its code, and again in the backward pass. One that may is kept."""
+    """Whether a graph may call the operation by its code, and again in the backward pass; if so it is kept alive."""
     op = with_code(code)
-    found = _obstacle(op).repeatable
-    if found:
+    repeatable = _obstacle(op).repeatable
+    if repeatable:
         _in_graphs.add(op)
-    return found
+    return repeatable
 
 
 def check_in_graph(codes: tuple[int, ...], native: bool) -> None:
-    """Refuse an operation that has become another since a graph was made which calls it by its code."""
+    """Refuse an operation that has changed since a graph was made that calls it by its code."""
     with differentiating():
         for op in _callables(codes):
-            found = _obstacle(op)
-            if not found.repeatable or (native and found.reason):
+            tried = _obstacle(op)
+            if not tried.repeatable or (native and tried.reason):
                 raise RuntimeError(
                     f"operation {op.name!r} has changed since the graph was made: it trains parameters, draws random "
-                    "numbers or is not element-wise now. Make the graph anew, after torch.compiler.reset()"
+                    "numbers or is not element-wise now. Compile again, after torch.compiler.reset()"
                 )
 
 
 def probes(codes: tuple[int, ...]) -> list[tuple[Op, Probe]]:
-    """The operations written in Python as they are in the forward pass."""
+    """Probe the operations written in Python, in the forward pass."""
     return [(op, _probe(op)) for op in _callables(codes)]
 
 
-def check_unchanged(before: list[tuple[Op, Probe]]) -> None:
-    """Refuse a backward pass by derivatives of other functions than the forward pass used."""
+def check_unchanged(before: Iterable[tuple[Op, Probe]]) -> None:
+    """Refuse a backward pass if an operation has changed since the forward pass."""
     for op, probe in before:
         now = _probe(op)
         if now.draws or not _same(now.value, probe.value):
@@ -98,7 +96,7 @@ def check_unchanged(before: list[tuple[Op, Probe]]) -> None:
 
 
 def _obstacle(op: Op) -> Obstacle:
-    """What was found when it was tried, if it still is what it was: parameters thaw, modules change their mode."""
+    """Return the result of the trial, repeated if the operation has changed: a parameter thawed, a module's mode."""
     # the trial needs gradients, also where the layer has none; a checkpoint around must not count what it saves
     with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_as_it_is, _as_it_is):
         probe = _probe(op)
@@ -117,8 +115,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _probe(op: Op) -> Probe:
     """Leaves torch's generator as it was, so that a seed means the same on every kernel."""
-    s = torch.linspace(-0.9, 0.8, 12, device="cpu").view(3, 4)
-    v = torch.linspace(0.7, -0.6, 12, device="cpu").view(3, 4)
+    s, v = (numbers.clone() for numbers in _numbers())
     generator = torch.default_generator
     state, versions = generator.get_state(), (s._version, v._version)
     with torch.enable_grad():
@@ -127,6 +124,17 @@ def _probe(op: Op) -> Probe:
     if draws:
         generator.set_state(state)
     return Probe(value.detach(), value.requires_grad, draws, versions != (s._version, v._version))
+
+
+@functools.cache
+def _numbers() -> tuple[Tensor, Tensor]:
+    """States and features of both signs and of every size that a layer meets: a limit that an operation clamps to may
+    lie far from 0."""
+    with torch.inference_mode(False):
+        sizes = torch.logspace(-4, 6, 256, device="cpu", dtype=torch.float64).float()
+        s = torch.cat((sizes, -sizes))
+        # every number beside one of another size
+        return s.view(-1, 4), s[torch.arange(512, device="cpu") * 197 % 512].view(-1, 4)
 
 
 def _try(op: Op, probe: Probe) -> Obstacle:
@@ -161,7 +169,7 @@ def _alone(op: Op, s: Tensor, v: Tensor, value: Tensor) -> bool:
             tensor.view(-1)[i] = own.view(-1)[i]
         others.view(-1)[i] = op(*changed).view(-1)[i]
     # vectors of other lengths may round differently
-    return all(torch.allclose(found, value, rtol=1e-5, atol=1e-6, equal_nan=True) for found in (rows, others))
+    return all(torch.allclose(values, value, rtol=1e-5, atol=1e-6, equal_nan=True) for values in (rows, others))
 
 
 def _separable(value: Tensor, inputs: tuple[Tensor, Tensor]) -> bool:
@@ -181,35 +189,33 @@ def local_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(places.get(code, code) for code in codes)
 
 
-def forward(problem: Problem, inputs: Inputs, options: Options, out: Outputs) -> None:
-    """Each step in three: gates in the library, values in Python, the new state in the library."""
-    ops = _callables(options.codes)
-    s, k0, batch_sizes = inputs.s0.clone(), inputs.k0, inputs.batch_sizes
-    sizes = [len(s)] * (len(out.output) // max(len(s), 1)) if batch_sizes is None else batch_sizes.tolist()
+def forward(problem: Problem, call: Call, out: Result, gates: Tensor) -> None:
+    """Run each step in three parts: gates in the library, values in Python, the new state in the library."""
+    ops = _callables(call.unit.codes)
+    s, k, resets, sizes = call.s0.clone(), call.k0, call.masks.resets, call.sizes()
     starts = [0, *accumulate(sizes)]
     values = out.output.new_empty(len(ops), starts[-1], out.output.size(1))  # no padding: the library has none
     problem.point("custom", values)
-    for t in reversed(range(len(sizes))) if options.reverse else range(len(sizes)):
+    for t in reversed(range(len(sizes))) if call.reverse else range(len(sizes)):
         rows, alive = slice(starts[t], starts[t] + sizes[t]), sizes[t]
-        if inputs.resets is not None:
-            s[:alive] = torch.where(inputs.resets[rows, None], inputs.s0[:alive], s[:alive])
-        native().mufuru_activate(problem.address, t)
-        v = out.gates[rows, : s.size(1)]
+        if resets is not None:
+            s[:alive] = torch.where(resets[rows, None], call.s0[:alive], s[:alive])
+        loaded().mufuru_activate(problem.address, t)
+        v = gates[rows, : s.size(1)]
         for place, op in enumerate(ops):
             values[place, rows] = op(s[:alive], v)
-        native().mufuru_compose(problem.address, t)
+        loaded().mufuru_compose(problem.address, t)
         s[:alive] = out.output[rows]
-        if k0 is not None:
-            k = out.gates[rows, -k0.size(1) :]
-            k0 = torch.cat([k, k0[alive:]])
+        if k is not None:
+            k = torch.cat([gates[rows, -k.size(1) :], k[alive:]])
     out.s_n.copy_(s)
-    if k0 is not None:
-        out.k_n.copy_(k0)
+    if k is not None and out.k_n is not None:
+        out.k_n.copy_(k)
 
 
 def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> list[Tensor]:
     """Values and partial derivatives by s and by v of the Python operations for all steps, in one batched call each."""
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    derived: list[tuple[Tensor, Tensor, Tensor]] = []
     with differentiating():
         s, v = s.detach().requires_grad_(), v.detach().requires_grad_()
         for op in _callables(codes):
@@ -217,8 +223,8 @@ def derivatives(codes: tuple[int, ...], s: Tensor, v: Tensor) -> list[Tensor]:
             total = value.sum()
             ds, dv = torch.autograd.grad(total, (s, v), allow_unused=True) if total.requires_grad else (None, None)
             zero = torch.zeros_like(s)
-            found.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
-        return [torch.stack(parts) for parts in zip(*found, strict=True)]
+            derived.append((value.detach(), zero if ds is None else ds, zero if dv is None else dv))
+        return [torch.stack(parts) for parts in zip(*derived, strict=True)]
 
 
 BEHIND = (
@@ -228,13 +234,13 @@ BEHIND = (
     DispatchKey.Negative,
     DispatchKey.ZeroTensor,
 )
-"""What the dispatcher may have left behind."""
+"""Keys that the dispatcher may exclude inside an operator."""
 
 
 @contextmanager
 def differentiating() -> Iterator[None]:
-    """Gradients are on, also inside an operator, where the dispatcher has left autograd behind. Inside a subclass of
-    tensors it has left behind negative and zero tensors too, and would take their memory for their numbers."""
+    """Enable gradients, also inside an operator, where the dispatcher excludes autograd. Inside a tensor subclass it
+    excludes negative and zero tensors too, and would read their memory as their numbers."""
     include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     for key in BEHIND:
         exclude = exclude.remove(key)

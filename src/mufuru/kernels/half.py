@@ -1,10 +1,8 @@
-"""Products in bfloat16: where a run may have them, this says whether it gets them."""
-
-from __future__ import annotations
+"""Products in bfloat16: whether a call that may have them gets them."""
 
 import os
 
-from mufuru.kernels.problem import native
+from mufuru.kernels.problem import loaded
 
 CHOICES = ("auto", "always", "never")
 WHOLE, LOWERED, INSTRUCTED = 0, 1, 2
@@ -12,7 +10,7 @@ WHOLE, LOWERED, INSTRUCTED = 0, 1, 2
 
 
 def wanted() -> str:
-    """The variable MUFURU_BFLOAT16: `auto` where the processor has an instruction for it, `always` or `never`."""
+    """Return the variable MUFURU_BFLOAT16: `auto` (if the processor has an instruction for it), `always` or `never`."""
     choice = os.environ.get("MUFURU_BFLOAT16", "auto")
     if choice not in CHOICES:
         raise ValueError(f"MUFURU_BFLOAT16 should be one of {', '.join(CHOICES)}, got {choice!r}")
@@ -20,15 +18,15 @@ def wanted() -> str:
 
 
 def way() -> int:
-    """How products of a run multiply that may round their operands to bfloat16."""
+    """Return how products multiply in a call that may round their operands to bfloat16."""
     choice = wanted()
-    best: int = WHOLE if choice == "never" else native().mufuru_bfloat16()
+    best: int = WHOLE if choice == "never" else loaded().mufuru_bfloat16()
     return best if best == INSTRUCTED or choice == "always" else WHOLE
 
 
 def described() -> str:
-    """What the processor offers and which way is live, for `mufuru doctor`."""
-    offered = "AVX512_BF16" if native().mufuru_has_bfloat16() else "no AVX512_BF16"
+    """Describe the processor's support and the way in use, for `mufuru doctor`."""
+    offered = "AVX512_BF16" if loaded().mufuru_has_bfloat16() else "no AVX512_BF16"
     names = {WHOLE: "float32", LOWERED: "bfloat16, lowered and slow", INSTRUCTED: "bfloat16 by vdpbf16ps"}
     try:
         return f"products in {names[way()]} (the processor has {offered})"

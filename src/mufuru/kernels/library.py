@@ -3,8 +3,6 @@
 Nothing happens at import, only at the first `load`. Whatever goes wrong, `load` returns `None` and `status` says why.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os
@@ -15,8 +13,9 @@ import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -33,7 +32,7 @@ except ImportError:  # Windows
     grp = pwd = None  # type: ignore[assignment]
 
 ABI = 7
-"""What `mufuru_abi()` of the library must return: raised with every change of its functions."""
+"""Required result of the library's `mufuru_abi()`: raised with every change of its functions."""
 PACKAGE = Path(__file__).parent
 LOCK_TIMEOUT = build.TIMEOUT + 30.0
 """Seconds to wait for another process that is building the same library."""
@@ -50,12 +49,14 @@ class Status:
 
     state: State
     path: Path | None = None
-    """Of the library; no longer there if it was built for this process alone."""
+    """Path of the library; no longer there if it was built for this process alone."""
     reason: str = ""
-    """What went wrong on the way, and what to do about it; empty if nothing did."""
+    """Everything that went wrong, and what to do about it; empty if nothing did."""
     compiler: str | None = None
     seconds: float = 0.0
     """Time it took to find or build."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Every kernel by name, with one line on whether it can run; filled by `mufuru.kernel_status`."""
 
 
 class Found(NamedTuple):
@@ -69,7 +70,7 @@ _warned = False
 
 
 def load() -> ctypes.CDLL | None:
-    """The native library, or `None` after one warning that says why there is none."""
+    """Return the native library, or `None` after one warning that says why there is none."""
     global _warned
     found = _find_once()
     if found.library is None and not _warned:
@@ -80,12 +81,12 @@ def load() -> ctypes.CDLL | None:
 
 
 def status() -> Status:
-    """Which library `load` gives and why; looks for it if that has not been done, and never warns."""
+    """Return which library `load` gives and why; searches for it at the first call, and never warns."""
     return _find_once().status
 
 
 def reset() -> None:
-    """Forget the library and the warning: the next `load` looks again."""
+    """Forget the library and the warning: the next `load` searches again."""
     global _guard, _found, _warned
     _guard, _found, _warned = threading.Lock(), None, False
 
@@ -110,7 +111,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def find(package_dir: Path = PACKAGE, source_dir: Path = PACKAGE / "csrc", cache_dir: Path | None = None) -> Found:
-    """Look everywhere, build if need be. What went wrong is told in the status, not raised."""
+    """Search everywhere, and build if necessary. Failures are reported in the status, not raised."""
     start = time.monotonic()
     notes: list[str] = []
     command: list[str] = []
@@ -169,7 +170,7 @@ def _built(source_dir: Path, folder: Path, key: str, command: list[str], notes: 
     with ExitStack() as stack:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mufuru-", ignore_cleanup_errors=True)))
         output = private / "native.so"
-        with suppress(OSError):  # _store meets the same error and tells it
+        with suppress(OSError):  # _store meets the same error and reports it
             _make_folder(folder)
             stack.enter_context(locked(folder / f"{key}.lock", LOCK_TIMEOUT))
         if loaded := _cached(folder, key, notes):

@@ -1,256 +1,219 @@
-"""The native kernel on tensors: memory for `csrc/` to read and write, and the calls.
+"""The native kernel as a row of the kernel table: what it can run, how a call reaches it, and its status.
 
-The softmax does not change when one logit is subtracted from all: the last operation is the reference, its weights are
-taken off the others' beforehand, and it needs no product of its own. Biases stay as they are, since one may be -inf.
+In plain eager mode the dispatcher is left out: `_Native`, an autograd function, calls `compute` directly. Elsewhere a
+call is torch's operator `mufuru::forward`, or `_Transformable` inside function transforms.
 """
 
-from __future__ import annotations
-
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor as is_legacy_batched
+from torch.autograd import forward_ad
 
-from mufuru.kernels import custom, half
-from mufuru.kernels.problem import Problem, native, plain
-from mufuru.kernels.run import previous_states
-from mufuru.ops import CUSTOM
+from mufuru.door import ORDINARY
+from mufuru.kernels import compute, custom, library
+from mufuru.kernels.call import N_DIFFERENTIABLE, Call, Result, Settings, exporting, known_when_traced
+from mufuru.kernels.operators import (
+    N_GRADS,
+    N_INPUTS,
+    N_SAVED,
+    filled,
+    keepable,
+    kept,
+    needed,
+    one_by_one,
+    options_of,
+    result_of,
+    second_derivatives,
+)  # fmt: skip
+from mufuru.kernels.problem import MAX_OPS
 
-NO_RESET, BEFORE, AFTER = 0, 1, 2
-RESETS = {None: NO_RESET, "before": BEFORE, "after": AFTER}
-ACTIVATIONS = {"tanh": 0, "sigmoid": 1, "relu": 2}
-TRAINING_STEPS, INFERENCE_STEPS = 4, 1
-"""Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
-Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again."""
-
-
-class Inputs(NamedTuple):
-    """All tensors that go in."""
-
-    x: Tensor
-    s0: Tensor
-    k0: Tensor | None
-    ih: Tensor
-    hh: Tensor
-    bias_ih: Tensor | None
-    bias_hh: Tensor | None
-    kk: Tensor | None
-    op: Tensor | None
-    bias_op: Tensor | None
-    batch_sizes: Tensor | None
-    state_mask: Tensor | None
-    zoneout: Tensor | None
-    allowed: Tensor | None
-    resets: Tensor | None
+_EAGER = frozenset({*ORDINARY, type(None)})
 
 
-N_DIFFERENTIABLE = Inputs._fields.index("bias_op") + 1
-"""Of the inputs, so many have gradients."""
+def obstacle(call: Call) -> str:
+    """Why the native kernel cannot do this call; empty if it can."""
+    if call.x.dtype not in (torch.float32, torch.float64):
+        return f"it computes in float32 and float64, got {call.x.dtype}"
+    if not call.unit.hidden_size:
+        return "it needs at least one unit"
+    if len(call.unit.ops) > MAX_OPS:
+        return f"it takes up to {MAX_OPS} operations, got {len(call.unit.ops)}"
+    if forward_ad._current_level >= 0:
+        return "it has no forward-mode derivatives"
+    reason = _transform_obstacle(call) or (_python_obstacle(call) if call.unit.python_ops else "")
+    return reason or missing_library()
 
 
-class Options(NamedTuple):
-    """What is not a tensor."""
-
-    codes: tuple[int, ...]
-    reset: int
-    activation: int
-    controller_activation: int
-    reverse: bool
-    trace: bool
-    on_reference: bool = False
-    """Whether the reference kernel computes it, in a graph that the native kernel cannot be in."""
-    bfloat16: bool = False
-    """Whether products may round what they multiply to bfloat16; whether they do is decided where they run."""
+@known_when_traced
+def missing_library() -> str:
+    """Why there is no native library; empty if there is one."""
+    return "" if library.load() is not None else library.status().reason
 
 
-class Outputs(NamedTuple):
-    """What comes out, and what the backward pass needs; a tensor without elements where there is nothing."""
-
-    output: Tensor
-    s_n: Tensor
-    k_n: Tensor
-    p: Tensor
-    v: Tensor
-    gates: Tensor
-    probs: Tensor
-    inner: Tensor
-
-
-class Saved(NamedTuple):
-    """Of what comes out, that which the backward pass reads."""
-
-    output: Tensor
-    gates: Tensor
-    probs: Tensor
-    inner: Tensor
-
-    @classmethod
-    def of(cls, out: Outputs) -> Saved:
-        return cls(out.output, out.gates, out.probs, out.inner)
+def _transform_obstacle(call: Call) -> str:
+    if not torch._C._are_functorch_transforms_active():
+        return ""
+    if torch.compiler.is_compiling():
+        return "a compiler cannot differentiate it inside function transforms"
+    if torch._C._len_torch_dispatch_stack():
+        return "what records operators would miss it inside function transforms"
+    if not {type(tensor) for tensor in (call.x, call.s0, call.k0, *call.weights)} <= _EAGER:
+        return "it takes no tensor subclasses inside function transforms"
+    return "functionalize has no rule for its gradient" if _functionalized_gradient() else ""
 
 
-class Gradients(NamedTuple):
-    """By the inputs of the same names; without elements where there is nothing."""
-
-    x: Tensor
-    s0: Tensor
-    k0: Tensor
-    ih: Tensor
-    hh: Tensor
-    bias_ih: Tensor
-    bias_hh: Tensor
-    kk: Tensor
-    op: Tensor
-    bias_op: Tensor
+def _python_obstacle(call: Call) -> str:
+    if exporting():
+        return "a number stands for an operation written in Python, which an exported program cannot know"
+    if not torch.compiler.is_compiling() and not _in_eager_mode((call.x, call.s0, *call.weights)):
+        return "it takes operations written in Python only in plain eager mode"
+    if torch.compiler.is_compiling() and not all(custom.may_be_in_graphs(op.code) for op in call.unit.python_ops):
+        return "an operation has parameters of its own or draws random numbers"
+    codes = (op.code for op in call.unit.python_ops)
+    return next((reason for code in codes if (reason := custom.obstacle(code))), "")
 
 
-class Shape(NamedTuple):
-    """Sizes of a run and where blocks lie in a row of its gates: features, reset, then logits or controller."""
-
-    total: int
-    batch: int
-    hidden: int
-    controller: int
-    ops: int
-    rest: int
-    """The column where the logits, or the controller, begin."""
-    width: int
-
-    @classmethod
-    def of(cls, inputs: Inputs, options: Options) -> Shape:
-        batch, hidden = inputs.s0.shape
-        controller = 0 if inputs.kk is None else inputs.kk.size(0)
-        rest = hidden if options.reset == NO_RESET else 2 * hidden
-        width = inputs.ih.size(0) - (0 if controller else hidden)
-        return cls(inputs.x.size(0), batch, hidden, controller, len(options.codes), rest, width)
+def status() -> str:
+    """Return whether there is a library, with where it came from or why there is none and what to do."""
+    live = library.status()
+    return f"not available: {live.reason}" if live.state == "unavailable" else f"available ({live.state})"
 
 
-def forward(inputs: Inputs, options: Options) -> Outputs:
-    """All steps, and what the backward pass will need. The inputs may be anything that torch's dispatcher gives."""
-    return forward_checked(Inputs(*plain(inputs)), options)
-
-
-def forward_checked(inputs: Inputs, options: Options) -> Outputs:
-    """`forward` of tensors that came through the layer's door."""
-    problem, out = describe(inputs, options, keep=True)
-    if not problem.direct:
-        pack(problem, inputs)
-    run(problem, inputs, options, out)
-    return out
-
-
-def describe(inputs: Inputs, options: Options, keep: bool) -> tuple[Problem, Outputs]:
-    """The arguments of a forward pass but for the packed weights, and where its results will be.
-
-    The inputs came through the layer's door: nothing is checked again.
-    """
-    tensors: Any = [tensor if tensor is None else tensor.contiguous() for tensor in inputs]
-    inputs = Inputs(*tensors)
-    at = Shape.of(inputs, options)
-    out = empty_outputs(at, inputs.s0, options, keep or max(options.codes) >= CUSTOM)
-    return _problem(at, inputs, options, TRAINING_STEPS if keep else INFERENCE_STEPS, out), out
-
-
-def pack(problem: Problem, inputs: Inputs) -> Tensor:
-    """The weights as panels."""
-    space = problem.take_space(False, inputs.hh.dtype)
-    native().mufuru_pack(problem.address)
-    return space
-
-
-def run(problem: Problem, inputs: Inputs, options: Options, out: Outputs) -> None:
-    """All steps of a forward pass that is fully described."""
-    if max(options.codes) >= CUSTOM:
-        custom.forward(problem, inputs, options, out)
+def sequence(call: Call) -> Result:
+    """`reference.sequence`, natively."""
+    tensors = call.tensors()
+    if _in_eager_mode(tensors):
+        if not torch.is_grad_enabled() or not any(
+            tensor is not None and tensor.requires_grad for tensor in tensors[:N_DIFFERENTIABLE]
+        ):
+            return compute.inference(call)
+        return Result(*_apply(_Native, call.settings(), *kept(_given(tensors))))
+    if torch.compiler.is_compiling():
+        out = torch.ops.mufuru.forward(*tensors, *options_of(call))
+    elif torch._C._are_functorch_transforms_active() and not all(_functionalizing()):
+        out = _apply(_Transformable, call.settings(), *kept(tensors))
     else:
-        native().mufuru_forward(problem.address)
-    _clear_padding(inputs.batch_sizes, out.output, out.p, out.v)
+        out = torch.ops.mufuru.forward(*kept(tensors), *options_of(call))
+    return result_of(call, out)
 
 
-def empty_outputs(at: Shape, like: Tensor, options: Options, keep: bool = True) -> Outputs:
-    """Memory for what comes out."""
-    traced = at.total if options.trace else 0
-    nothing = like.new_empty(0)
-    return Outputs(
-        output=like.new_empty(at.total, at.hidden),
-        s_n=like.new_empty(at.batch, at.hidden),
-        k_n=like.new_empty(at.batch, at.controller) if at.controller else nothing,
-        p=like.new_empty(traced, at.ops, at.hidden) if options.trace else nothing,
-        v=like.new_empty(traced, at.hidden) if options.trace else nothing,
-        gates=like.new_empty(at.total, at.width) if keep else nothing,
-        probs=like.new_empty(at.total, (at.ops - 1) * at.hidden) if keep and at.controller else nothing,
-        inner=like.new_empty(at.total, at.hidden) if keep and options.reset == AFTER else nothing,
-    )
+def _given(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs without the `None`s at their end: each costs an autograd function its time."""
+    n = N_INPUTS
+    while inputs[n - 1] is None:
+        n -= 1
+    return inputs[:n]
 
 
-def backward(
-    grads: tuple[Tensor | None, ...], inputs: Inputs, options: Options, saved: Saved, needs_x: bool
-) -> Gradients:
-    """`grads` belong to output, s_n, k_n, p and v."""
-    inputs, saved = Inputs(*plain(inputs)), Saved(*plain(saved))
-    at = Shape.of(inputs, options)
-    nothing = inputs.s0.new_empty(0)
-    found = Gradients(
-        torch.empty_like(inputs.x) if needs_x else nothing,
-        torch.empty_like(inputs.s0),
-        *(nothing if tensor is None else torch.empty_like(tensor) for tensor in inputs[2:N_DIFFERENTIABLE]),
-    )
-    out = (saved.output, None, None, None, None, saved.gates, saved.probs, saved.inner)
-    problem = _problem(at, inputs, options, TRAINING_STEPS, out, *plain(grads), *found)
-    problem.take_space(True, inputs.hh.dtype)
-    if max(options.codes) >= CUSTOM:
-        states = previous_states(saved.output, inputs.s0, inputs.batch_sizes, options.reverse, inputs.resets)
-        found_values = custom.derivatives(options.codes, states, saved.gates[: len(states), : at.hidden])
-        problem.point("custom", *plain(found_values))
-    native().mufuru_backward(problem.address)
-    _clear_padding(inputs.batch_sizes, found.x)
-    return found
+def _in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether these are ordinary tensors, with no tracing, no function transforms and no fake tensors about."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        return False
+    return _are_ordinary(tensors)
 
 
-def _clear_padding(batch_sizes: Tensor | None, *packed: Tensor) -> None:
-    """The kernel leaves the rows beyond the last step's as they were."""
-    if batch_sizes is None:
-        return
-    rows = int(batch_sizes.sum())
-    for tensor in packed:
-        if tensor.size(0) > rows:
-            tensor[rows:] = 0
+def _are_ordinary(tensors: Iterable[Tensor | None]) -> bool:
+    return _EAGER.issuperset(map(type, tensors))
 
 
-def _problem(
-    at: Shape,
-    inputs: Inputs,
-    options: Options,
-    direct_steps: int,
-    out: tuple[Tensor | None, ...],
-    *gradients: Tensor | None,
-) -> Problem:
-    steps, offsets = _offsets(inputs.batch_sizes, at)
-    sizes = (
-        steps, at.batch, inputs.x.size(1), at.hidden, at.controller, at.ops,
-        options.reset, options.activation, options.controller_activation, options.reverse,
-        inputs.hh.dtype == torch.float64, half.way() if options.bfloat16 else half.WHOLE, steps <= direct_steps,
-    )  # fmt: skip
-    masks = inputs.state_mask, inputs.zoneout, inputs.allowed, inputs.resets
-    tensors = (_codes(options.codes), None, *inputs[:N_DIFFERENTIABLE], offsets, *masks, *out, *gradients)
-    return Problem(sizes, tensors)
+def _functionalizing() -> list[bool]:
+    """Whether each of the function transforms around is `functionalize`."""
+    functionalize = torch._C._functorch.TransformType.Functionalize
+    return [level.key() == functionalize for level in torch._C._functorch.get_interpreter_stack() or ()]
 
 
-@lru_cache(maxsize=64)
-def _codes(codes: tuple[int, ...]) -> Tensor:
-    return torch.tensor(custom.local_codes(codes), device="cpu")
+def _functionalized_gradient() -> bool:
+    """Whether `functionalize` is around, and another transform too."""
+    return 0 < sum(levels := _functionalizing()) < len(levels)
 
 
-def _offsets(batch_sizes: Tensor | None, at: Shape) -> tuple[int, Tensor]:
-    """The number of steps, and where the rows of each begin."""
-    if batch_sizes is None:
-        return (at.total // at.batch if at.batch else 0), _even_offsets(at.total, at.batch)
-    offsets = torch.zeros(len(batch_sizes) + 1, dtype=torch.int64, device="cpu")
-    torch.cumsum(batch_sizes, 0, out=offsets[1:])
-    return len(batch_sizes), offsets
+class _Native(torch.autograd.Function):
+    """For eager mode: the shortest way."""
+
+    @staticmethod
+    def forward(ctx: Any, settings: Settings, *inputs: Any) -> tuple[Tensor | None, ...]:
+        out = compute.forward(settings.call(inputs))
+        _keep(ctx, settings, inputs, out)
+        return tuple(out[: 2 if inputs[2] is None and not settings.trace else N_GRADS])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _run_backward(ctx, (*grads, *[None] * (N_GRADS - len(grads))))
 
 
-@lru_cache(maxsize=64)
-def _even_offsets(total: int, batch: int) -> Tensor:
-    return torch.arange(0, total + 1, batch or 1, device="cpu")
+class _Transformable(torch.autograd.Function):
+    """For function transforms, which want to see the context set up apart."""
+
+    @staticmethod
+    def forward(settings: Settings, *inputs: Any) -> tuple[Tensor, ...]:
+        return filled(compute.forward_of_any(settings.call(inputs)), inputs[1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _keep(ctx, inputs[0], inputs[1:], output)
+        ctx.mark_non_differentiable(*output[N_GRADS:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _run_backward(ctx, grads)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return one_by_one(_Transformable.apply, info.batch_size, in_dims, args)
+
+
+class _Backward(torch.autograd.Function):
+    """The gradient as a function of its own, with second derivatives by the reference kernel."""
+
+    @staticmethod
+    def forward(settings: Settings, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:
+        grads, inputs, saved = tensors[:N_GRADS], tensors[N_GRADS:-N_SAVED], tensors[-N_SAVED:]
+        return filled(compute.backward(grads, settings.call(inputs), saved, needs_x), inputs[1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[2 : 2 + N_GRADS + N_INPUTS])
+        ctx.settings = inputs[0]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, None, *second_derivatives(ctx.settings.call, ctx.saved_tensors, grads), *[None] * N_SAVED
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return one_by_one(_Backward.apply, info.batch_size, in_dims, args)
+
+
+def _apply(function: Any, *args: Any) -> Any:
+    return function.apply(*args)  # torch's own is without types
+
+
+def _keep(ctx: Any, settings: Settings, inputs: Sequence[Any], out: Sequence[Any]) -> None:
+    ctx.save_for_backward(*inputs, out[0], *out[N_GRADS:])
+    ctx.settings = settings
+    # the backward pass needs them, and the layer may be gone by then
+    ctx.own_ops = custom.probes(settings.unit.codes) if settings.unit.python_ops else ()
+    ctx.set_materialize_grads(False)
+
+
+def _run_backward(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    saved, needs, settings = ctx.saved_tensors, ctx.needs_input_grad[1:], ctx.settings
+    grads = grads[:N_GRADS]
+    inputs = (*saved[:-N_SAVED], *[None] * (N_INPUTS + N_SAVED - len(saved)))
+    kept = saved[-N_SAVED:]
+    custom.check_unchanged(ctx.own_ops)
+    batched = any(grad is not None and is_legacy_batched(grad) for grad in grads)
+    if batched or torch._C._len_torch_dispatch_stack() or not _are_ordinary(grads):
+        kept = filled(kept, inputs[1])
+        result = torch.ops.mufuru.backward(*grads, *inputs, *options_of(settings), *kept, needs[0])
+    elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        result = _apply(_Backward, settings, needs[0], *keepable(grads), *inputs, *kept)
+    else:
+        result = compute.backward(grads, settings.call(inputs), kept, needs[0])
+    return None, *needed(result, inputs, needs)[: len(needs)]

@@ -4,8 +4,6 @@ A layer comes here while `torch.onnx.export` or `mufuru.export.onnx` traces a mo
 made before, it is `mufuru::forward`: when torch prepares the program for ONNX, `_in_program` takes it here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +13,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.nn.functional import linear
 
 from mufuru.kernels import operators, reference
-from mufuru.kernels.native import Inputs, Options
-from mufuru.kernels.run import Masks, Result, Run, fresh, known_when_traced, packed_order, present
+from mufuru.kernels.call import OF_ROWS, Call, Masks, Result, fresh, known_when_traced, packed_order, present
 from mufuru.unit import Unit, Weights
 
 
@@ -31,26 +28,26 @@ def _by_torchscript() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
-def sequence(run: Run) -> Result:
+def sequence(call: Call) -> Result:
     """`reference.sequence` for graphs that become ONNX: the number of steps stays free."""
     if _by_torchscript():
         raise NotImplementedError(
             "torch.onnx.export(..., dynamo=False) would fix the number of steps: leave dynamo=False out, or use "
             "mufuru.export.onnx"
         )
-    if run.trace:
+    if call.trace:
         raise NotImplementedError("an ONNX file has no place for a trace: export outside of tracing()")
-    run = _detached(run)
-    steps = _Steps(run)
-    output, s_n, *k_n = _gru(run, steps) if _is_gru(run) else _loop(run, steps)
+    call = _detached(call)
+    steps = _Steps(call)
+    output, s_n, *k_n = _gru(call, steps) if _is_gru(call) else _loop(call, steps)
     return Result(steps.rows(output), s_n, *k_n)
 
 
-def _detached(run: Run) -> Run:
-    """Without gradients, which ONNX does not have: torch's exporter cannot differentiate a loop of any length."""
-    weights, masks = (tuple(map(_detach, tensors)) for tensors in (run.weights, run.masks))
-    x, s0, k0 = map(_detach, (run.x, run.s0, run.k0))
-    return run._replace(weights=Weights(*weights), x=x, s0=s0, k0=k0, masks=Masks(*masks))
+def _detached(call: Call) -> Call:
+    """Return the call without gradients: torch's exporter cannot differentiate a loop of any length."""
+    weights, masks = (tuple(map(_detach, tensors)) for tensors in (call.weights, call.masks))
+    x, s0, k0 = map(_detach, (call.x, call.s0, call.k0))
+    return call._replace(weights=Weights(*weights), x=x, s0=s0, k0=k0, masks=Masks(*masks))
 
 
 def _detach(tensor: Tensor | None) -> Any:
@@ -60,13 +57,13 @@ def _detach(tensor: Tensor | None) -> Any:
 class _Steps:
     """Packed rows as a grid (steps, batch, ...) and back."""
 
-    def __init__(self, run: Run) -> None:
-        self.batch = run.s0.size(0)
-        self.count = run.x.size(0) // self.batch if run.batch_sizes is None else run.batch_sizes.size(0)
+    def __init__(self, call: Call) -> None:
+        self.batch = call.s0.size(0)
+        self.count = call.x.size(0) // self.batch if call.batch_sizes is None else call.batch_sizes.size(0)
         self.alive = self.lengths = self._order = None
-        if run.batch_sizes is not None:
-            self._order = packed_order(run.batch_sizes, self.batch)
-            here = present(run.batch_sizes, self.batch)
+        if call.batch_sizes is not None:
+            self._order = packed_order(call.batch_sizes, self.batch)
+            here = present(call.batch_sizes, self.batch)
             self.alive, self.lengths = here.unsqueeze(-1), here.sum(0)
 
     def grid(self, rows: Tensor) -> Tensor:
@@ -79,25 +76,26 @@ class _Steps:
         return torch.where(self.alive, grid, 0.0).flatten(0, 1).index_select(0, self._order)
 
 
-def _loop(run: Run, steps: _Steps) -> list[Tensor]:
+def _loop(call: Call, steps: _Steps) -> list[Tensor]:
     """The output, and the last states. The operator itself: torch's function would compile the step beforehand."""
-    # a part of torch's compiler, which takes a second to import
+    # a part of torch's compiler, which is slow to import
     from torch._higher_order_ops.scan import scan_op
 
-    from_x = steps.grid(linear(run.x, run.weights.ih, run.weights.bias_ih))
-    zoneout = None if run.masks.zoneout is None else steps.grid(run.masks.zoneout)
-    resets = None if run.masks.resets is None else steps.grid(run.masks.resets)
-    initial = (run.s0, run.k0)
-    scanned = (from_x, zoneout, resets, steps.alive)
-    back_to = (None, None) if resets is None else initial
-    fixed = (*run.weights, run.masks.state, run.masks.allowed, *back_to)
+    from_x = steps.grid(linear(call.x, call.weights.ih, call.weights.bias_ih))
+    masks = call.masks.map(steps.grid, lambda mask: mask)
+    initial = (call.s0, call.k0)
+    scanned = (from_x, steps.alive, *(getattr(masks, name) for name in OF_ROWS))
+    back_to = (None, None) if masks.resets is None else initial
+    fixed = (*call.weights, *back_to, *masks._replace(**dict.fromkeys(OF_ROWS)))
 
     def step(*tensors: Tensor) -> list[Tensor]:
         left = iter(tensors)
-        (old_s, old_k), (x, z, reset, alive) = _like(initial, left), _like(scanned, left)
-        *weights, state, allowed, s0, k0 = _like(fixed, left)
-        s, k = (old_s, old_k) if reset is None else reference.set_back(reset, (old_s, old_k), (s0, k0))
-        new_s, new_k, _, _ = reference.step(run.unit, Weights(*weights), x, s, k, Masks(state, z, allowed))
+        (old_s, old_k), (x, alive, *of_rows) = _like(initial, left), _like(scanned, left)
+        given = _like(fixed, left)
+        weights, (s0, k0, *of_sequences) = given[: len(call.weights)], given[len(call.weights) :]
+        here = Masks(*of_sequences)._replace(**dict(zip(OF_ROWS, of_rows, strict=True)))
+        s, k = (old_s, old_k) if here.resets is None else reference.set_back(here.resets, (old_s, old_k), (s0, k0))
+        new_s, new_k, _, _ = reference.step(call.unit, Weights(*weights), x, s, k, here)
         after = [new_s] if new_k is None else [new_s, new_k]
         if alive is not None:
             after = [torch.where(alive, new, old) for new, old in zip(after, (old_s, old_k), strict=False)]
@@ -105,10 +103,10 @@ def _loop(run: Run, steps: _Steps) -> list[Tensor]:
         return [*after, fresh(new_s)]
 
     carry, read, given = ([t for t in tensors if t is not None] for tensors in (initial, scanned, fixed))
-    if run.reverse:
+    if call.reverse:
         read = [tensor.flip(0) for tensor in read]
     *last, output = scan_op(step, list(map(fresh, carry)), read, tuple(given))
-    return [output.flip(0) if run.reverse else output, *last]
+    return [output.flip(0) if call.reverse else output, *last]
 
 
 def _like(pattern: Sequence[Tensor | None], left: Iterator[Tensor]) -> list[Any]:
@@ -116,19 +114,19 @@ def _like(pattern: Sequence[Tensor | None], left: Iterator[Tensor]) -> list[Any]
     return [None if tensor is None else next(left) for tensor in pattern]
 
 
-def _is_gru(run: Run) -> bool:
+def _is_gru(call: Call) -> bool:
     """Whether ONNX's own `GRU` computes this; onnxruntime has it in float32."""
-    unit = run.unit
+    unit = call.unit
     return (
         sorted(unit.op_names) == ["keep", "replace"] and not unit.python_ops and unit.controller_size is None
         and unit.reset is not None and unit.activation == "tanh"
-        and all(mask is None for mask in run.masks) and run.x.dtype == torch.float32
+        and all(mask is None for mask in call.masks) and call.x.dtype == torch.float32
     )  # fmt: skip
 
 
-def _gru(run: Run, steps: _Steps) -> list[Tensor]:
+def _gru(call: Call, steps: _Steps) -> list[Tensor]:
     """ONNX's update gate is the softmax of two: the weights of keep less those of replace."""
-    unit, weights = run.unit, run.weights
+    unit, weights = call.unit, call.weights
     w, r = (_gates(unit, weight).unsqueeze(0) for weight in (weights.ih, weights.hh))
     bias = None
     if weights.bias_ih is not None and weights.bias_hh is not None:
@@ -136,17 +134,17 @@ def _gru(run: Run, steps: _Steps) -> list[Tensor]:
     lengths = None if steps.lengths is None else steps.lengths.to(torch.int32)
     attributes: dict[str, Any] = {
         "hidden_size": unit.hidden_size,
-        "direction": "reverse" if run.reverse else "forward",
+        "direction": "reverse" if call.reverse else "forward",
         "linear_before_reset": int(unit.reset == "after"),
     }
     shapes = [(steps.count, 1, steps.batch, unit.hidden_size), (1, steps.batch, unit.hidden_size)]
     output, s_n = torch.onnx.ops.symbolic_multi_out(
-        "GRU", [steps.grid(run.x), w, r, bias, lengths, run.s0.unsqueeze(0)], attributes,
-        dtypes=[run.x.dtype] * 2, shapes=shapes,
+        "GRU", [steps.grid(call.x), w, r, bias, lengths, call.s0.unsqueeze(0)], attributes,
+        dtypes=[call.x.dtype] * 2, shapes=shapes,
     )  # fmt: skip
     s_n = s_n.squeeze(0)
     if steps.lengths is not None:  # of a sequence without steps onnxruntime's GRU does not return the initial state
-        s_n = torch.where(steps.lengths.unsqueeze(1) > 0, s_n, run.s0)
+        s_n = torch.where(steps.lengths.unsqueeze(1) > 0, s_n, call.s0)
     return [output.squeeze(1), s_n]
 
 
@@ -159,16 +157,16 @@ def _gates(unit: Unit, tensor: Tensor) -> Tensor:
 
 
 def _in_program(mode: Any, operator: Any, types: Any, args: tuple[Any, ...], kwargs: Any = None) -> Any:
-    """What `mufuru::forward` is where a graph is traced anew: itself, or for ONNX what `sequence` makes of it."""
+    """Trace `mufuru::forward` again: as itself, or for ONNX as the loop that `sequence` makes."""
     if not tracing():
         return mode.__torch_dispatch__(operator, types, args, kwargs or {})
-    inputs, options = Inputs(*args[: operators.N_INPUTS]), Options(*args[operators.N_INPUTS :])
+    tensors, options = args[: operators.N_INPUTS], operators.Options(*args[operators.N_INPUTS :])
     with mode:
-        result = sequence(operators.run_of(inputs, options)._replace(trace=options.trace))
-        nothing = [inputs.s0.new_empty(0) for _ in operator._schema.returns]
-    # what is left is for a backward pass
-    found = [result.output, result.s_n, *([] if result.k_n is None else [result.k_n])]
-    return (*found, *nothing[len(found) :])
+        result = sequence(operators.call_of(tensors, options))
+        nothing = [tensors[1].new_empty(0) for _ in operator._schema.returns]
+    # the others are for a backward pass
+    states = [result.output, result.s_n, *([] if result.k_n is None else [result.k_n])]
+    return (*states, *nothing[len(states) :])
 
 
 torch.library.register_torch_dispatch("mufuru::forward", ProxyTorchDispatchMode, _in_program)

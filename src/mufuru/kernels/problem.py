@@ -1,6 +1,4 @@
-"""The door to the native library: `csrc/problem.h` mirrored, its functions typed, its threads connected to torch's."""
-
-from __future__ import annotations
+"""Access to the native library: `struct Problem` of `csrc/problem.h`, typed functions, and torch's threads."""
 
 import ctypes
 import os
@@ -10,35 +8,58 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mufuru.door import check_all
 from mufuru.kernels import library
+from mufuru.kernels.call import INPUTS, OUTPUTS
+from mufuru.tensors import Row, Shape, rows
 
 SIZES = [
     "steps", "batch", "inputs", "hidden", "controller", "ops",
     "reset", "activation", "controller_activation", "reverse", "is_double", "bfloat16", "direct",
 ]  # fmt: skip
+
+
+class Saved(NamedTuple):
+    """Kept for the backward pass, beside the output."""
+
+    gates: Annotated[Tensor, Shape("total width")]
+    """Features, reset gate and operation weights, or the controller's state."""
+    probs: Annotated[Tensor | None, Shape("total others", when="controller")] = None
+    """Operation weights, with a recurrent controller."""
+    inner: Annotated[Tensor | None, Shape("total hidden", when="after")] = None
+    """The state's part of the features before the reset gate."""
+
+
+SAVED = rows(Saved, "saved")
+
+
+def _name_in_c(row: Row) -> str:
+    if row.role == "weight":
+        return row.name.replace("bias", "b") if row.name.startswith("bias") else f"w_{row.name}"
+    return "offsets" if row.name == "batch_sizes" else row.name
+
+
 POINTERS = [
     "codes", "space",
-    "x", "s0", "k0", "w_ih", "w_hh", "b_ih", "b_hh", "w_kk", "w_op", "b_op",
-    "offsets", "state_mask", "zoneout", "allowed", "resets",
-    "output", "s_n", "k_n", "p", "v", "gates", "probs", "inner",
-    "grad_output", "grad_s_n", "grad_k_n", "grad_p", "grad_v",
-    "d_x", "d_s0", "d_k0", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_kk", "d_op", "d_bias_op",
+    *map(_name_in_c, (*INPUTS, *OUTPUTS, *SAVED)),
+    *(f"grad_{row.name}" for row in OUTPUTS),
+    *(f"d_{row.name}" for row in INPUTS if row.differentiable),
     "custom", "custom_ds", "custom_dv",
 ]  # fmt: skip
+"""Fields of `struct Problem`, from the table of tensors. `offsets` are made of the batch sizes."""
 MAX_OPS = 32
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
 WORDS = len(_POSITION)
-"""Of `struct Problem`: sizes and pointers, every field of 64 bits."""
+"""Fields of `struct Problem`: sizes and pointers, all of 64 bits."""
 
 
 def plain(tensors: Iterable[Tensor | None]) -> list[Any]:
-    """The tensors as C reads them, number after number: the only way from outside into a `Problem`."""
+    """Return the tensors contiguous and checked, as C reads them."""
     return [None if tensor is None else _in_memory(tensor) for tensor in check_all(repeat("a tensor"), tensors)]
 
 
@@ -71,30 +92,30 @@ class Problem:
             self._words[position] = tensor.data_ptr()  # 0 without elements
 
     def use_packed(self) -> None:
-        """Let products read packed weights."""
+        """Make products read packed weights."""
         self.direct = False
         self._words[_POSITION["direct"]] = 0
 
     def checksum(self) -> int:
-        """Of all weights and biases; it also tells how they would be packed."""
-        checksum: int = native().mufuru_checksum(self.address)
+        """Return the checksum of all weights and biases and of how they would be packed."""
+        checksum: int = loaded().mufuru_checksum(self.address)
         return checksum
 
     def take_space(self, back: bool, dtype: torch.dtype) -> Tensor:
-        """Memory for `space`."""
-        space = torch.empty(native().mufuru_space(self.address, back), dtype=dtype, device="cpu")
+        """Allocate and return `space`."""
+        space = torch.empty(loaded().mufuru_space(self.address, back), dtype=dtype, device="cpu")
         self.point("space", space)
         return space
 
 
 @cache
-def native() -> ctypes.CDLL:
-    """The loaded library."""
+def loaded() -> ctypes.CDLL:
+    """Return the loaded library."""
     lib = library.load()
     if lib is None:
         raise RuntimeError(f"the native kernel is not available: {library.status().reason}")
     if lib.mufuru_problem_size() != 8 * WORDS:
-        raise RuntimeError("the native library belongs to another version of mufuru: remove it, and it is built anew")
+        raise RuntimeError("the native library belongs to another version of mufuru: remove it, and it is built again")
     address, count = ctypes.c_void_p, ctypes.c_int64
     lib.mufuru_space.argtypes, lib.mufuru_space.restype = [address, ctypes.c_int], count
     lib.mufuru_checksum.argtypes, lib.mufuru_checksum.restype = [address], ctypes.c_uint64
@@ -109,7 +130,7 @@ def native() -> ctypes.CDLL:
 
 
 def _connect_threads(lib: ctypes.CDLL) -> None:
-    """Hand over two functions of LibTorch's stable C ABI: the kernel then keeps to `torch.set_num_threads`."""
+    """Pass two functions of LibTorch's stable C ABI: the kernel then follows `torch.set_num_threads`."""
     name = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
     libtorch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
     lib.mufuru_set_threads.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

@@ -1,7 +1,5 @@
 r"""The paper's equations, step by step, in plain PyTorch: the kernel all others are compared with."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -9,36 +7,36 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from mufuru.kernels.run import Masks, Result, Run
+from mufuru.kernels.call import Call, Masks, Result
 from mufuru.unit import Unit, Weights
 
 States: TypeAlias = tuple[Tensor, Tensor | None]
 
 
-def sequence(run: Run) -> Result:
-    """Take the unit through all steps. The products with the inputs do not depend on the state: all at once."""
-    s, k = run.s0, run.k0
-    sizes = run.sizes()
+def sequence(call: Call) -> Result:
+    """Run all steps. The products with the inputs do not depend on the state: they are computed at once."""
+    s, k = call.s0, call.k0
+    sizes = call.sizes()
     starts = [0, *accumulate(sizes)]
     # padding may be NaN, which a gradient of zero does not undo
-    x = run.x if run.x.size(0) == starts[-1] else run.x[: starts[-1]]
-    from_x = linear(x, run.weights.ih, run.weights.bias_ih)
+    x = call.x if call.x.size(0) == starts[-1] else call.x[: starts[-1]]
+    from_x = linear(x, call.weights.ih, call.weights.bias_ih)
     steps: list[tuple[Tensor, ...]] = [()] * len(sizes)
-    for t in reversed(range(len(sizes))) if run.reverse else range(len(sizes)):
+    for t in reversed(range(len(sizes))) if call.reverse else range(len(sizes)):
         alive, rows = sizes[t], slice(starts[t], starts[t] + sizes[t])
-        masks = _rows(run.masks, alive, rows)
+        masks = call.masks.of(rows, alive)
         old_s, old_k = s[:alive], None if k is None else k[:alive]
-        if run.masks.resets is not None:
-            first_k = None if run.k0 is None else run.k0[:alive]
-            old_s, old_k = set_back(run.masks.resets[rows], (old_s, old_k), (run.s0[:alive], first_k))
-        new_s, new_k, p, v = step(run.unit, run.weights, from_x[rows], old_s, old_k, masks)
+        if masks.resets is not None:
+            first_k = None if call.k0 is None else call.k0[:alive]
+            old_s, old_k = set_back(masks.resets, (old_s, old_k), (call.s0[:alive], first_k))
+        new_s, new_k, p, v = step(call.unit, call.weights, from_x[rows], old_s, old_k, masks)
         steps[t] = (new_s, p, v)
         s = torch.cat([new_s, s[alive:]])
         k = None if k is None or new_k is None else torch.cat([new_k, k[alive:]])
     if not steps:
-        return _empty(run, from_x)
-    output, p, v = (_with_padding(torch.cat(parts), run.x.size(0)) for parts in zip(*steps, strict=True))
-    return Result(output, s, k, *((p, v) if run.trace else ()))
+        return _empty(call, from_x)
+    output, p, v = (_with_padding(torch.cat(parts), call.x.size(0)) for parts in zip(*steps, strict=True))
+    return Result(output, s, k, *((p, v) if call.trace else ()))
 
 
 def step(
@@ -75,30 +73,22 @@ def step(
 
 
 def set_back(resets: Tensor, state: States, initial: States) -> States:
-    """The state that a step begins with: the initial one where `resets`, (batch,), is true."""
+    """Return the state that a step starts with: the initial one where `resets`, (batch,), is true."""
     (s, k), (s0, k0), here = state, initial, resets.unsqueeze(-1)
     return torch.where(here, s0, s), None if k is None or k0 is None else torch.where(here, k0, k)
 
 
-def _rows(masks: Masks, alive: int, rows: slice) -> Masks:
-    """The masks of one step: those of the sequences still alive."""
-    state = None if masks.state is None else masks.state[:alive]
-    zoneout = None if masks.zoneout is None else masks.zoneout[rows]
-    allowed = None if masks.allowed is None else masks.allowed[:alive]
-    return Masks(state, zoneout, allowed)
-
-
 def _with_padding(rows: Tensor, total: int) -> Tensor:
-    """Zeros for the padding that may follow the rows of the last step."""
+    """Append zeros for the padding that may follow the rows of the last step."""
     missing = total - rows.size(0)
     return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows
 
 
-def _empty(run: Run, from_x: Tensor) -> Result:
-    """Sequences without a step: the initial state is the final one, and all that is given has a gradient, of zeros."""
-    used = [run.x, *(weight for weight in run.weights if weight is not None)]
+def _empty(call: Call, from_x: Tensor) -> Result:
+    """Return the result for no steps: the initial state is the final one, and all inputs have gradients, of zeros."""
+    used = [call.x, *(weight for weight in call.weights if weight is not None)]
     nothing = torch.cat([tensor.flatten()[:0] for tensor in used]).sum()
-    output = from_x[:, : run.unit.hidden_size] + nothing
-    p = output.unsqueeze(1).expand(-1, len(run.unit.ops), -1)
-    k_n = None if run.k0 is None else run.k0 + nothing
-    return Result(output, run.s0 + nothing, k_n, *((p, output) if run.trace else ()))
+    output = from_x[:, : call.unit.hidden_size] + nothing
+    p = output.unsqueeze(1).expand(-1, len(call.unit.ops), -1)
+    k_n = None if call.k0 is None else call.k0 + nothing
+    return Result(output, call.s0 + nothing, k_n, *((p, output) if call.trace else ()))

@@ -1,7 +1,5 @@
 """The model card, README.md on the Hub: a head for machines, then text for people."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +8,7 @@ PAPER = "[MuFuRU: The Multi-Function Recurrent Unit](https://arxiv.org/abs/1606.
 
 
 def page(head: Mapping[str, Any], *parts: str) -> str:
-    """A card of a head and parts; the head is YAML, of which JSON is a subset."""
+    """Return a card from its head and parts; the head is YAML, of which JSON is a subset."""
     lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
     return "\n".join(["---", *lines, "---", "", *(f"{part.strip()}\n" for part in parts)])
 
@@ -35,7 +33,7 @@ def layer_card(name: str, options: Mapping[str, Any], custom: Sequence[str], par
 
 
 def code(cls: str, imports: str, custom: Sequence[str]) -> str:
-    """How a model is loaded: the operations of one's own come first."""
+    """Return the code that loads a model, after the registration of custom operations."""
     registered = [
         f'mufuru.register("{name}", ...)  # the function (s, v) -> tensor it was trained with' for name in custom
     ]

@@ -1,10 +1,8 @@
-"""A model in a folder: config.json says what it is, model.safetensors holds its numbers, README.md tells people of it.
+"""A model in a folder: config.json describes it, model.safetensors holds its tensors, README.md is its card.
 
 Nothing in these files is ever run. config.json has a checksum over itself and every byte of the numbers, so files that
 were damaged, changed or mixed with those of another model are refused rather than loaded.
 """
-
-from __future__ import annotations
 
 import hashlib
 import importlib
@@ -18,7 +16,7 @@ from mufuru.disk import write_atomically
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x80\x8a")
-"""How a file begins that torch.save or pickle wrote."""
+"""First bytes of a file that torch.save or pickle wrote."""
 
 
 class PretrainedError(ValueError):
@@ -42,7 +40,7 @@ def write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor], card
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json holds."""
+    """Return the contents of config.json."""
     path = folder / CONFIG
     try:
         config = json.loads(path.read_bytes().decode())
@@ -56,7 +54,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], bytes]:
-    """The tensors of model.safetensors, and its bytes for the checksum."""
+    """Return the tensors of model.safetensors, and its bytes for the checksum."""
     path = folder / WEIGHTS
     safetensors = optional("safetensors.torch")
     try:
@@ -73,10 +71,10 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], bytes]:
             "Expected safetensors, as save_pretrained writes them"
         )
     try:
-        # copies, each in memory of its own: what is loaded is a view of the file's bytes
+        # copies with memory of their own: loaded tensors are views of the file's bytes
         return {name: tensor.clone() for name, tensor in safetensors.load(data).items()}, data
     except Exception as error:
-        # the class of the error is part of a package that may be missing
+        # the error's class is part of a package that may be missing
         if type(error).__name__ != "SafetensorError":
             raise
         raise PretrainedError(f"{path} is cut off or is no safetensors file ({error}): get the file again") from None
@@ -99,11 +97,13 @@ def verify(folder: Path, config: dict[str, Any], weights: bytes) -> None:
 
 
 def optional(module: str) -> Any:
-    """A package that the library itself can do without."""
+    """Import an optional package."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise ModuleNotFoundError(f"{package} is not installed: pip install 'mufuru[hub]'", name=error.name) from None
+        raise ModuleNotFoundError(
+            f"{package} is not installed: `pip install '.[hub]'` in the folder of mufuru", name=error.name
+        ) from None

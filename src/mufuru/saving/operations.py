@@ -1,6 +1,4 @@
-"""The operations of a saved model: names for all, and for those of one's own a few values to know them again by."""
-
-from __future__ import annotations
+"""The operations of a saved model: names for all, and a few values to recognise custom ones."""
 
 import math
 from collections.abc import Iterator
@@ -19,8 +17,8 @@ CLOSE = 1e-5
 
 
 def custom_operations(model: nn.Module) -> dict[str, list[float | None]]:
-    """The samples of the operations of one's own in a model, by name."""
-    found: dict[str, list[float | None]] = {}
+    """Return samples of a model's custom operations, by name."""
+    samples: dict[str, list[float | None]] = {}
     for op in _operations(model):
         row = operations.get(op.name) if op.name in operations.names() else op
         if row is not op:
@@ -29,12 +27,12 @@ def custom_operations(model: nn.Module) -> dict[str, list[float | None]]:
                 "names its operations, so give it a name of its own with mufuru.register"
             )
         if op.native_code is None:
-            found[op.name] = sample(op)
-    return found
+            samples[op.name] = sample(op)
+    return samples
 
 
 def require_operations(saved: Any) -> None:
-    """Make sure that the operations of one's own are there, and do what they did when the model was saved."""
+    """Check that custom operations are registered and give the same values as when the model was saved."""
     if not isinstance(saved, dict) or not all(isinstance(values, list) for values in saved.values()):
         raise ValueError("custom_operations should be samples of operations by name")
     if missing := [name for name in saved if name not in operations.names()]:
@@ -49,17 +47,17 @@ def require_operations(saved: Any) -> None:
 
 
 def sample(op: Op) -> list[float | None]:
-    """The operation's values, None where there is no number."""
+    """Return the operation's values, None where there is no number."""
     s, v = torch.cartesian_prod(torch.tensor(SAMPLE), torch.tensor(SAMPLE)).unbind(1)
     with torch.no_grad():
         values: list[float] = op(s, v).double().tolist()
     return [value if math.isfinite(value) else None for value in values]
 
 
-def _close(found: list[float | None], saved: list[Any]) -> bool:
-    if len(found) != len(saved):
+def _close(values: list[float | None], saved: list[Any]) -> bool:
+    if len(values) != len(saved):
         return False
-    for one, other in zip(found, saved, strict=True):
+    for one, other in zip(values, saved, strict=True):
         if one is None or not isinstance(other, int | float):
             if one is not other:
                 return False
@@ -71,5 +69,5 @@ def _close(found: list[float | None], saved: list[Any]) -> bool:
 def _operations(model: nn.Module) -> Iterator[Op]:
     for module in model.modules():
         # every model of this library has it
-        if callable(found := getattr(module, "_operations", None)):
-            yield from found()
+        if callable(operations := getattr(module, "_operations", None)):
+            yield from operations()

@@ -3,8 +3,6 @@
 A folder needs safetensors, the Hub huggingface_hub as well; the library itself needs neither until it is asked.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -22,12 +20,12 @@ from mufuru.saving.files import CONFIG, WEIGHTS, PretrainedError, optional
 from mufuru.saving.operations import custom_operations, require_operations
 
 FORMAT = 1
-"""Of config.json; a reader refuses what is newer than itself."""
+"""Version of the format of config.json; newer ones are refused."""
 KEYS = ("format", "model", "dtype", "storage", "options", "custom_operations", "sha256")
 MACHINE = ("self", "kernel", "device", "dtype")
-"""Constructor arguments that are no part of the model; which kernel runs is a matter of the machine."""
+"""Constructor arguments that are not saved; which kernel runs depends on the machine."""
 STORAGES = ("full", "int8")
-"""How the numbers are kept: as they are, or matrices in 8 bits."""
+"""Storage of the numbers: unchanged, or matrices in 8 bits."""
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 }
@@ -74,7 +72,7 @@ class Pretrained(nn.Module):
         local_files_only: bool = False,
         **options: Any,
     ) -> Self:
-        """The model of a folder, or of a repository on the Hub such as "user/model", in evaluation mode.
+        """Load a model from a folder, or from a repository on the Hub such as "user/model", in evaluation mode.
 
         Nothing in the files is run, and pickles are not read. `options` replace saved ones that do not change a shape,
         such as `dropout`. Operations of your own have to be registered first.
@@ -92,7 +90,7 @@ class Pretrained(nn.Module):
             ) from None
 
     def push_to_hub(self, repo_id: str, *, card: str | None = None, int8: bool = False, **hub_options: Any) -> str:
-        """Save to a repository on the Hub, made if it is not there; returned is the commit's address.
+        """Save to a repository on the Hub, created if necessary; returns the URL of the commit.
 
         The options are huggingface_hub's: `commit_message`, `private`, `token`, `branch`, `create_pr` and so on.
         """
@@ -103,7 +101,7 @@ class Pretrained(nn.Module):
 
     @classmethod
     def _model_name(cls) -> str:
-        """What config.json calls the model: the name of mufuru's own class, also for a subclass of it."""
+        """Name of the model in config.json: that of mufuru's class, also for a subclass."""
         return next(base.__name__ for base in cls.__mro__ if base.__module__.startswith("mufuru."))
 
     def _operations(self) -> tuple[Op, ...]:
@@ -134,7 +132,7 @@ class Pretrained(nn.Module):
     def _from_options(
         cls, options: Any, tensors: dict[str, Tensor], dtype: torch.dtype, changes: dict[str, Any]
     ) -> Self:
-        """A model that fits the tensors; still to be filled. A mistake is a TypeError or a ValueError."""
+        """Make a model that fits the tensors, without filling it. Invalid options raise TypeError or ValueError."""
         if not isinstance(options, dict):
             raise TypeError(f"options should be an object, got {type(options).__name__}")
         known = [*cls._option_names(), "kernel"]
@@ -147,7 +145,7 @@ class Pretrained(nn.Module):
         layers = {**options, **changes}.get("num_layers", 1)
         if isinstance(layers, int) and layers > len(tensors):
             raise ValueError(f"num_layers is {layers}, expected at most one for each of the {len(tensors)} tensors")
-        # without memory: whether the tensors fit is seen before anything is made of a damaged size
+        # on the meta device: shapes are compared before memory of a damaged size is allocated
         make: Callable[..., Self] = cls
         return make(**{**options, **changes}, device="meta", dtype=dtype)
 
@@ -157,7 +155,7 @@ class Pretrained(nn.Module):
         return layer_card(self._model_name(), self._options(), list(custom_operations(self)), size)
 
     def _check_savable(self) -> None:
-        """Refuse what could not be loaded again."""
+        """Refuse a model that could not be loaded again."""
 
     def _saved(self, int8: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
         for module in self.modules():
@@ -179,7 +177,7 @@ class Pretrained(nn.Module):
         config = files.read_config(folder)
         _check_config(cls, folder / CONFIG, config)
         tensors, data = files.read_weights(folder)
-        # before anything is made of what they say
+        # before anything is made from the config
         files.verify(folder, config, data)
         try:
             require_operations(config["custom_operations"])
@@ -187,7 +185,7 @@ class Pretrained(nn.Module):
             tensors = unpack(tensors, dtype) if config["storage"] == "int8" else tensors
             model = cls._from_options(config["options"], tensors, dtype, changes)
         except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
-            # a size that no machine has is torch's RuntimeError
+            # torch raises RuntimeError for a size that no machine has
             raise PretrainedError(f"{folder / CONFIG}: {' '.join(str(error).split())}") from None
         fill(model, tensors, folder / WEIGHTS)
         return model.eval()
@@ -201,7 +199,7 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, tensors: dict[str, Tensor], place: Path) -> None:
-    """Put the tensors of a file into a model, or say what does not fit; nothing is converted."""
+    """Load the tensors of a file into a model, or raise an error that says which do not fit; nothing is converted."""
     expected = own_tensors(model)
     wrong = [problem for name, need in expected.items() if (problem := _misfit(name, need, tensors.get(name)))]
     wrong += [f"{name} is not of this model" for name in sorted(tensors) if name not in expected]
@@ -237,7 +235,7 @@ def _check_config(cls: type[Pretrained], path: Path, config: dict[str, Any]) -> 
         )
     if config["model"] != cls._model_name():
         raise PretrainedError(f"{path} is of a {config['model']}, got {cls.__name__}.from_pretrained: use that class's")
-    # what JSON holds may be a list, which no dictionary can be asked for
+    # the JSON value may be a list, which cannot be a key
     if config["dtype"] not in list(DTYPES):
         raise PretrainedError(f"{path}: dtype should be one of {', '.join(DTYPES)}, got {config['dtype']!r}")
     if config["storage"] not in STORAGES:
@@ -272,7 +270,7 @@ def _downloaded(name: str, options: dict[str, Any]) -> Path:
 
 
 def _mixin() -> Any:
-    """What goes between a model and huggingface_hub: its mixin, with our way to write and read files."""
+    """Return huggingface_hub's mixin with our way to write and read files."""
     hub = optional("huggingface_hub")
 
     class Published(hub.ModelHubMixin):  # type: ignore[misc, name-defined]
@@ -285,9 +283,9 @@ def _mixin() -> Any:
 
         @classmethod
         def _from_pretrained(cls, *, model_id: str, **options: Any) -> Any:
-            found = cls()
+            place = cls()
             places = [Path(hub.hf_hub_download(model_id, name, **options)) for name in (CONFIG, WEIGHTS)]
-            found.folder = places[0].parent
-            return found
+            place.folder = places[0].parent
+            return place
 
     return Published

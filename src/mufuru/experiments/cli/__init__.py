@@ -1,23 +1,30 @@
 """The command line: `mufuru COMMAND ...`. One file per command; the process starts in `mufuru_command`."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 
+from rich.console import Console
+from rich.table import Table
+
 import mufuru_command
 from mufuru.experiments.cli.usage import UsageError
-from mufuru.experiments.data import DataError
-from mufuru.experiments.engine.errors import Interrupted, RunError
+from mufuru.experiments.data import DataError, TokenError
+from mufuru.experiments.engine import torchrun
+from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError
 from mufuru.kernels.choice import CHOICES
 from mufuru_command import say
+
+NO_MEMORY = ("allocate memory", "size calculation")
+"""Words of torch's errors when memory runs out."""
+HUGE = 1e7
+"""Metrics from here on are printed in scientific notation."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,13 +43,16 @@ def run(command: ModuleType, arguments: list[str]) -> int:
     # a warning is a sentence for the user too: without the line of code that it came from
     warnings.formatwarning = lambda message, *_, **__: f"mufuru: {message}\n"
     try:
-        check_kernel()
+        if (kernel := os.environ.get("MUFURU_KERNEL", "auto")) not in CHOICES:
+            raise UsageError(f"MUFURU_KERNEL should be one of {', '.join(CHOICES)}, got {kernel!r}")
+        with torchrun.first_reports():
+            torchrun.check_command(command.__name__.rpartition(".")[2])
         return int(command.main(arguments))
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Interrupted as error:
         return say(error, 128 + error.number)
-    except UsageError as error:
+    except (PlaceError, TokenError, UsageError) as error:
         return say(error, 2)
     except (DataError, SettingError, RunError, RecordError) as error:
         return say(error, 1)
@@ -54,10 +64,15 @@ def run(command: ModuleType, arguments: list[str]) -> int:
         warnings.formatwarning = before
 
 
-NO_MEMORY = ("allocate memory", "size calculation")
-"""Words of torch's errors when memory runs out."""
+def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
+    """Print a table with a row per data set and a column per metric."""
+    names = list(dict.fromkeys(name for metrics in splits.values() for name in metrics))
+    table = Table("", *names, title_justify="left", box=None)
+    for split, metrics in splits.items():
+        table.add_row(split, *(number(metrics.get(name)) for name in names))
+    Console(highlight=False).print(table)
 
 
-def check_kernel() -> None:
-    if (kernel := os.environ.get("MUFURU_KERNEL", "auto")) not in CHOICES:
-        raise UsageError(f"MUFURU_KERNEL should be one of {', '.join(CHOICES)}, got {kernel!r}")
+def number(value: float | None) -> str:
+    """Write a metric with four digits, a huge one in scientific notation."""
+    return "" if value is None else f"{value:.4f}" if value < HUGE else f"{value:.4g}"

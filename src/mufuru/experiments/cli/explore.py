@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import webbrowser
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
-from mufuru.experiments.cli.usage import UsageError, parse, use_threads
+from mufuru.experiments.cli.usage import Flag, Runs, Threads, UsageError, check_range, parse
 from mufuru.experiments.engine import RunError, read_config
-from mufuru.experiments.record import RunFolder
+from mufuru.experiments.record import RunFolder, find_runs, read_json
 from mufuru.experiments.ship import load_as
 from mufuru_command import ending_at_once
 
@@ -26,79 +22,81 @@ EXAMPLES = """\
   mufuru explore
   mufuru explore runs/first
   mufuru explore runs/mufuru runs/gru --port 9000
+  mufuru explore runs/demo
 """
-DESCRIPTION = """\
-Look inside trained models, in a web browser on this machine: type a text, and see the prediction after every token,
-which operation every unit used, and what changes when an operation is forbidden or forced. Without RUNS, two small
-models that come with mufuru evaluate Boolean formulae. Nothing is loaded from the network. Ctrl-C ends it."""
+MOST = 24
+"""Most runs on one page: each is a model in memory."""
 PACKAGES = ("starlette", "uvicorn")
 
 
 @dataclass(frozen=True)
 class Explore:
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = ()
-    """Folders of runs of the same kind or of others; none for the models that come with mufuru."""
+    """Look inside trained models, in a web browser on this machine: type a text, and see the prediction after every
+    token, which operation every unit used, and what changes when an operation is forbidden or forced. Without RUNS, two
+    small models that come with mufuru evaluate Boolean formulae. Nothing is loaded from the network. Ctrl-C ends it."""
+
+    runs: Runs = ()
+    """Folders of runs, of any tasks, or folders that hold such folders; none for the models that come with mufuru."""
     port: int = 8765
     """Port to listen on; the next free one if it is taken."""
     host: str = "127.0.0.1"
     """Address to listen on. Any other than this one lets other machines in."""
-    open: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    open: Flag = False
     """Open the page in the web browser."""
-    threads: int = 1
-    """Threads to compute with."""
+    threads: Threads = 1
+
+    def __post_init__(self) -> None:
+        check_range("--port", self.port, 1, 65535)
 
 
 def main(arguments: list[str]) -> int:
-    chosen = parse(Explore, arguments, prog="mufuru explore", description=DESCRIPTION, examples=EXAMPLES)
-    if not 1 <= chosen.port <= 65535:
-        raise UsageError(f"--port should be from 1 to 65535, got {chosen.port}. See mufuru explore --help")
+    chosen = parse(Explore, arguments, EXAMPLES)
     if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise RunError(f"{' and '.join(missing)} not installed: pip install 'mufuru[experiments,explore]'")
+        raise RunError(f"{' and '.join(missing)} not installed: `pip install '.[explore]'` in the folder of mufuru")
     with ending_at_once():
         # not before it is known that they can be imported
         from mufuru.experiments.explorer import server, shipped
 
-    use_threads(chosen.threads, "mufuru explore")
-    runs = load(chosen.runs or shipped())
+    runs = load(run_folders(chosen.runs) or shipped())
     listening = server.listen(chosen.host, chosen.port)
-    address = announce(chosen, listening.getsockname()[1], runs)
+    port = listening.getsockname()[1]
+    if port != chosen.port:
+        print(f"Port {chosen.port} is taken, this is {port}.")
+    address = f"http://{f'[{chosen.host}]' if ':' in chosen.host else chosen.host}:{port}/"
+    print(f"Looking into {', '.join(run.name for run in runs)}: {address}  (Ctrl-C ends it)", flush=True)
     if chosen.open:
         webbrowser.open(address)
     server.serve(runs, listening, chosen.host)
     return 0
 
 
-def announce(chosen: Explore, port: int, runs: Sequence[ExploredRun]) -> str:
-    """Say where the page is; returned is its address."""
-    if port != chosen.port:
-        print(f"Port {chosen.port} is taken, this is {port}.")
-    host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
-    address = f"http://{host}:{port}/"
-    print(f"Looking into {', '.join(run.name for run in runs)}: {address}  (Ctrl-C ends it)", flush=True)
-    return address
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """Return the folders of runs: those given, and the finished ones inside the others."""
+    folders = []
+    for path in paths:
+        inside = find_runs(path) if path.is_dir() and not RunFolder(path).config.exists() else [path]
+        if not inside:
+            raise RunError(f"there is no finished run in {path}: train one with `mufuru train`")
+        folders += inside
+    if len(folders) > MOST:
+        raise RunError(f"{len(folders)} runs are too many for one page, at most {MOST} fit: name the ones to look into")
+    return folders
 
 
 def load(folders: Sequence[Path]) -> list[ExploredRun]:
-    """The runs under names of their own."""
-    return [load_one(folder, name) for folder, name in zip(folders, names(folders), strict=True)]
-
-
-def load_one(folder: Path, name: str) -> ExploredRun:
+    """Load the runs, each under a distinct name, with the test metrics of those that are finished."""
     from mufuru.experiments.explorer import explored
 
-    return explored(name, read_config(folder)[0], load_as("reader", folder), scores(folder))
-
-
-def scores(folder: Path) -> dict[str, float]:
-    """The test metrics of a run that is finished."""
-    with suppress(OSError, ValueError, KeyError):
-        found: dict[str, float] = json.loads(RunFolder(folder).result.read_text(encoding="utf-8"))["test"]
-        return found
-    return {}
+    runs = []
+    for folder, name in zip(folders, names(folders), strict=True):
+        files, kind = RunFolder(folder), read_config(folder)[0]
+        scores = read_json(files.result).get("test", {}) if files.finished else {}
+        runs.append(explored(name, kind, load_as("reader", folder), scores))
+    return runs
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """The last part of each path, and as much more of it as tells it from the others."""
+    """Return the last part of each path, and as much more of it as is needed to tell it from the others."""
     paths = [folder.resolve() for folder in folders]
     if len(set(paths)) < len(paths):
         raise UsageError("the same run is given twice: name each once. See mufuru explore --help")

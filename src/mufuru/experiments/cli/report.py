@@ -1,15 +1,14 @@
 """`mufuru report`: finished runs as one page that opens from disk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from mufuru.experiments.cli.usage import UsageError, parse
+from mufuru.experiments.cli.usage import Runs, UsageError, parse
 from mufuru.experiments.record import Record, RecordError, RunFolder, read_records, read_run
+from mufuru.experiments.report.page import count
 from mufuru.experiments.reproduce import write_page
 
 EXAMPLES = """\
@@ -21,23 +20,23 @@ EXAMPLES = """\
 
 @dataclass(frozen=True)
 class Report:
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")]
+    """Write finished runs into one HTML page: results, curves, settings, how to rerun."""
+
+    runs: Runs
     """Folders of runs, folders that hold such folders, or files of records."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The page to write."""
 
 
 def main(arguments: list[str]) -> int:
-    description = "Write finished runs into one HTML page: results, curves, settings, how to rerun."
-    chosen = parse(Report, arguments, prog="mufuru report", description=description, examples=EXAMPLES)
+    chosen = parse(Report, arguments, EXAMPLES)
     if not chosen.runs:
         raise UsageError("RUNS is missing. See mufuru report --help")
     if chosen.output.is_dir():
         raise UsageError(f"-o {chosen.output} is a folder: name a file, such as {chosen.output / 'report.html'}")
     records = [record for path in chosen.runs for record in read(path)]
     write_page(records, chosen.output)
-    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
-    print(f"Wrote {runs} to {chosen.output}")
+    print(f"Wrote {count(len(records), 'run')} to {chosen.output}")
     return 0
 
 

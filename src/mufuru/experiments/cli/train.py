@@ -1,19 +1,19 @@
 """`mufuru train`: one run, from a preset and flags, or resumed where it stopped."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 
-from mufuru.experiments.cli.show import show_metrics
-from mufuru.experiments.cli.usage import UsageError, parse, pick, use_threads
-from mufuru.experiments.engine import fit, progress_for, read_config
-from mufuru.experiments.record import RecordError, RunFolder, read_object
+from mufuru.experiments.cli import show_metrics
+from mufuru.experiments.cli.usage import MOST_THREADS, Flag, Folder, Output, UsageError, check_range, parse_both, pick
+from mufuru.experiments.engine import fit, progress_for, read_config, torchrun
+from mufuru.experiments.record import RecordError, RunFolder, read_json
+from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks import KINDS
 from mufuru_command import ending_at_once
 
@@ -24,25 +24,36 @@ class Options:
 
     preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Settings to start from, by default the first preset; the options below change them."""
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None
+    output: Output = None
     """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
-    resume: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    resume: Folder = None
     """Folder of a run that was stopped: resume it."""
-    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    quiet: Flag = False
     """No progress, no result: only errors."""
-    tensorboard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    tensorboard: Flag = False
     """Write TensorBoard's event files into the folder too."""
     threads: int | None = None
-    """Threads to compute with; None for one, with which small models are the fastest, or for as many as the resumed run
-    used: the same number gives the same bits."""
+    """Threads to compute with; None for as many as the resumed run used, since the same number gives the same bits, or
+    for one, with which small models are the fastest."""
     checkpoint_seconds: float = 60.0
     """Seconds between two checkpoints; 0 for one after every update."""
+    rank_timeout: float = 1800.0
+    """Under torchrun: seconds to wait for another process before the run is given up."""
+
+    def __post_init__(self) -> None:
+        if self.resume and self.output:
+            raise SettingError("--resume continues in the folder of the run: leave --output out")
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+        check_range("--rank-timeout", self.rank_timeout, 1, MOST_SECONDS)
 
 
+MOST_SECONDS = 10**6
+"""Longest time to wait for another process; gloo counts it in milliseconds."""
 EXAMPLES = """\
   mufuru train {kind} --preset {preset}
   mufuru train {kind} --cell gru --hidden-size 32 --learning-rate 1e-2 --seed 3 --output runs/gru
   mufuru train --resume runs/gru
+  torchrun --nproc-per-node 4 -m mufuru train {kind} --output runs/shared
 """
 
 
@@ -50,23 +61,26 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview(), end="")
         return 0
-    name, options, config = parse_run(arguments)
-    before = 1 if options.resume is None else threads_of(options.resume)
-    use_threads(before if options.threads is None else options.threads, f"mufuru train {name}")
+    with torchrun.first_reports():
+        name, options, config = parse_run(arguments)
+    torch.set_num_threads(options.threads or (threads_of(options.resume) if options.resume else 1))
     with ending_at_once():
-        # torch imports its compiler with the first optimiser: sooner, while there is nothing to lose
+        # torch imports its compiler with the first optimiser: import it now, while there is nothing to lose
         importlib.import_module("torch._dynamo")
     folder = options.resume or options.output or default_folder(name, config)
-    result = fit(
-        name,
-        config,
-        folder,
-        resume=options.resume is not None,
-        progress=progress_for(quiet=options.quiet),
-        checkpoint_seconds=options.checkpoint_seconds,
-        tensorboard=options.tensorboard,
-    )
-    if not options.quiet:
+    with torchrun.joined(options.rank_timeout) as here:
+        quiet = options.quiet or not here.first
+        result = fit(
+            name,
+            config,
+            folder,
+            resume=options.resume is not None or (here.restarted and here.same(RunFolder(folder).config.exists)),
+            progress=progress_for(quiet=quiet),
+            checkpoint_seconds=options.checkpoint_seconds,
+            tensorboard=options.tensorboard and here.first,
+            ranks=here,
+        )
+    if not quiet:
         show_metrics({split: result[split] for split in ("train", "valid", "test") if split in result})
         print(f"The run is in {folder}. Next: mufuru report {folder} -o report.html")
     return 0
@@ -89,20 +103,11 @@ def overview() -> str:
 def parse_run(arguments: list[str]) -> tuple[str, Options, Any]:
     """Return task, options and settings: flags over the preset, or over the settings of the run to resume."""
     name, default, flags = starting_point(arguments)
-    kind, flat = KINDS[name], tyro.conf.arg(name="")
-    fields = [("options", Annotated[Options, flat]), ("config", Annotated[kind.config, flat])]
-    command = make_dataclass("Train", fields, frozen=True)
-    parsed: Any = parse(
-        command,
-        flags,
-        prog=f"mufuru train {name}",
-        description=f"Train a model. Presets: {', '.join(kind.presets)}.",
-        examples=EXAMPLES.format(kind=name, preset=next(iter(kind.presets))),
-        default=command(Options(), default),
-    )
-    if parsed.options.resume and parsed.options.output:
-        raise UsageError("--resume goes on in the folder of the run: leave --output out")
-    return name, parsed.options, parsed.config
+    kind = KINDS[name]
+    examples = EXAMPLES.format(kind=name, preset=next(iter(kind.presets)))
+    about = f"Train a model. Presets: {', '.join(kind.presets)}."
+    options = parse_both(Options, kind.config, flags, examples, f"mufuru train {name}", about, Options(), default)
+    return name, *options
 
 
 def starting_point(arguments: list[str]) -> tuple[str, Any, list[str]]:
@@ -125,9 +130,9 @@ def starting_point(arguments: list[str]) -> tuple[str, Any, list[str]]:
 
 
 def threads_of(folder: Path) -> int:
-    """Return the number of threads with which a run was begun; 1 if its folder does not say."""
+    """Return the number of threads with which a run was begun; 1 if its folder does not record it."""
     try:
-        threads = read_object(RunFolder(folder).environment).get("threads")
+        threads = read_json(RunFolder(folder).environment).get("threads")
     except RecordError:
         return 1
     return threads if isinstance(threads, int) and threads > 0 else 1

@@ -1,48 +1,80 @@
-"""From arguments to a dataclass through tyro, which reports typing mistakes itself and exits with code 2."""
-
-from __future__ import annotations
+"""Arguments become a dataclass through tyro, which reports typing mistakes itself and exits with code 2."""
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from dataclasses import make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 import tyro
 
 from mufuru.experiments.settings import SettingError, choose
 
+S = TypeVar("S")
 T = TypeVar("T")
 MOST_THREADS = 1024
+
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")]
+File = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")]
+Output = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+Split = Literal["train", "valid", "test"]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+AsJson = Annotated[Flag, tyro.conf.arg(help="Print JSON.")]
+Threads = Annotated[int, tyro.conf.arg(help="Threads to compute with.")]
 
 
 class UsageError(Exception):
     """A typing mistake that only the command can see, in one line; exit code 2."""
 
 
-def parse(
-    kind: type[T], arguments: list[str], *, prog: str, description: str, examples: str = "", default: T | None = None
-) -> T:
-    """Return the dataclass that the arguments describe. `--help` prints and exits, examples last."""
-    check_repeated(arguments, prog)
-    names: dict[str, Any] = {"prog": prog, "description": description, "config": (tyro.conf.OmitArgPrefixes,)}
-    if default is not None:
-        names["default"] = default
+def parse(kind: type[T], arguments: list[str], examples: str, *, prog: str = "", default: T | None = None) -> T:
+    """Return the dataclass that the arguments describe, and set its number of threads if it has one.
+
+    Its docstring is the help's description. `--help` prints and exits, examples last.
+    """
+    prog = prog or f"mufuru {kind.__name__.lower()}"
+    more: dict[str, Any] = {} if default is None else {"default": default}
     try:
-        parsed: T = tyro.cli(kind, args=arguments, **names)
+        check_repeated(arguments)
+        parsed: T = tyro.cli(kind, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **more)
+        if (threads := getattr(parsed, "threads", None)) is not None:
+            check_range("--threads", threads, 1, MOST_THREADS)
+            torch.set_num_threads(threads)
         return parsed
     except SettingError as error:
         raise UsageError(f"{error}. See {prog} --help") from None
     except SystemExit as leaving:
-        if not leaving.code and examples:
+        if not leaving.code:
             print(f"\nexamples:\n{examples}")
         raise
 
 
-def check_repeated(arguments: list[str], prog: str) -> None:
+def parse_both(
+    options: type[S], settings: type[T], arguments: list[str], examples: str, prog: str, about: str, *defaults: Any
+) -> tuple[S, T]:
+    """Return two dataclasses whose fields are options of one command."""
+    flat = tyro.conf.arg(name="")
+    fields = [("options", Annotated[options, flat]), ("settings", Annotated[settings, flat])]
+    command = make_dataclass("Command", fields, frozen=True, namespace={"__doc__": about})
+    parsed: Any = parse(command, arguments, examples, prog=prog, default=command(*defaults) if defaults else None)
+    return parsed.options, parsed.settings
+
+
+def check_repeated(arguments: list[str]) -> None:
     """Refuse an option that is given twice: the second would silently replace the values of the first."""
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise UsageError(f"{repeated[0]} is given twice: give all its values after one. See {prog} --help")
+        raise SettingError(f"{repeated[0]} is given twice: give all its values after one")
+
+
+def check_range(option: str, value: float | None, least: int, most: int | None = None) -> None:
+    """Refuse an option's value outside of its range; None passes."""
+    if value is not None and not (least <= value and (most is None or value <= most)):
+        expected = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise SettingError(f"{option} should be {expected}, got {value}")
 
 
 def pick(kind: str, name: str, known: Mapping[str, T]) -> T:
@@ -51,10 +83,3 @@ def pick(kind: str, name: str, known: Mapping[str, T]) -> T:
         return choose(kind, name, known)
     except SettingError as error:
         raise UsageError(str(error)) from None
-
-
-def use_threads(threads: int, prog: str) -> None:
-    """Set the number of threads to compute with."""
-    if not 1 <= threads <= MOST_THREADS:
-        raise UsageError(f"--threads should be from 1 to {MOST_THREADS}, got {threads}. See {prog} --help")
-    torch.set_num_threads(threads)

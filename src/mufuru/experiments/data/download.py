@@ -1,11 +1,8 @@
 """Files from the internet, kept in the data folder.
 
-pooch verifies checksums, tries again and puts a file under its name only when it is right. Added here are several
-addresses for a file, a part file that the next attempt continues, a lock for two processes at once, and errors of one
-sentence.
+pooch retries and renames a file only when its checksum is right. Added here are several addresses for a file, a part
+file that the next attempt continues, a lock for two processes at once, and errors of one sentence.
 """
-
-from __future__ import annotations
 
 import hashlib
 import io
@@ -38,13 +35,13 @@ class Remote:
     checksum: str
     """`sha256:` or `md5:` and the sum in hexadecimal."""
     addresses: tuple[str, ...]
-    """Where it is, tried in this order."""
+    """Tried in this order."""
     size: int | None = None
-    """Bytes, where they are known: an address that announces another size is not asked for more."""
+    """Size in bytes, where it is known: an address that announces another size is refused."""
 
 
 class DownloadError(DataError):
-    """No address gave the file; `reasons` has a phrase for each."""
+    """A download that failed at every address; `reasons` has a phrase for each."""
 
     def __init__(self, what: str, reasons: Sequence[str], advice: str) -> None:
         super().__init__(f"cannot download {what}: {'; '.join(reasons)}. {advice}")
@@ -58,28 +55,20 @@ def data_folder() -> Path:
 
 
 def mismatch(data: Path | bytes, checksum: str) -> str | None:
-    """Return what is wrong with the checksum of a file or of its content; None if it is right."""
+    """Return a phrase about a wrong checksum of a file or of its content; None if it is right."""
     kind, _, expected = checksum.partition(":")
     with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:
-        # some systems forbid md5 unless it guards nothing
+        # some systems allow md5 only outside of security
         actual = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
     return None if actual == expected else f"its {kind} is {actual}, expected {expected}"
 
 
-def is_right(path: Path, checksum: str) -> bool:
-    """Return whether a file is there and has the checksum."""
-    return path.is_file() and not mismatch(path, checksum)
-
-
-def fetch(remote: Remote, folder: Path, download: bool = True) -> Path:
+def fetch(remote: Remote, folder: Path) -> Path:
     """Return the file in the folder, downloaded if it is not there or damaged."""
     path = folder / remote.name
     try:
-        if is_right(path, remote.checksum):
+        if path.is_file() and not mismatch(path, remote.checksum):
             return path
-        if not download:
-            raise DataError(f"{path} is not there or damaged, and downloading is turned off: turn it on, or put the "
-                            f"file with the {remote.checksum.replace(':', ' ')} there")  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / f".{remote.name}.lock"):
             _fetch(remote, path)
@@ -107,9 +96,8 @@ def _fetch(remote: Remote, path: Path) -> None:
             return
         except RequestException as error:
             reasons.append(f"{address}: {_why(error)}")
-        except (_Refused, ValueError) as error:
-            # the first sentence of pooch's has both checksums
-            reasons.append(f"{address}: {str(error).split('. ')[0]}")
+        except _Refused as error:
+            reasons.append(f"{address}: {error}")
     kept = "The part that came is kept, and the next attempt continues it. " if part_of(path).exists() else ""
     by_hand = f"put the file with the {remote.checksum.replace(':', ' ')} into {path.parent} by hand"
     raise DownloadError(remote.name, reasons, f"{kept}Try again later, or {by_hand}")
@@ -121,7 +109,7 @@ def part_of(path: Path) -> Path:
 
 
 class _Refused(Exception):
-    """An address does not have the file: to ask again is pointless."""
+    """An address does not have the file: a retry is pointless."""
 
 
 def _downloader(remote: Remote, part: Path) -> Callable[[str, str, Any], None]:
@@ -136,13 +124,22 @@ def _downloader(remote: Remote, part: Path) -> Callable[[str, str, Any], None]:
             # 416: nothing is left to send
             if not (begun and response.status_code == 416):
                 _receive(response, remote, part, begun)
-        os.replace(part, output)
+        if not begun and part.stat().st_size < (remote.size or 0):
+            raise requests.ConnectionError("the connection was cut")
+        if wrong := mismatch(part, remote.checksum):
+            part.unlink()
+            if not begun:
+                raise _Refused(f"sends another file: {wrong}")
+            # the part may have been the beginning of another file
+            download(address, output, _)
+        else:
+            os.replace(part, output)
 
     return download
 
 
 def _receive(response: Any, remote: Remote, part: Path, begun: int) -> None:
-    """Write what the server sends behind what is there."""
+    """Append the server's answer to the part file."""
     if response.status_code not in (408, 429) and response.status_code < 500 and not response.ok:
         raise _Refused(f"HTTP {response.status_code} {response.reason}")
     response.raise_for_status()
@@ -158,7 +155,7 @@ def _receive(response: Any, remote: Remote, part: Path, begun: int) -> None:
 
 
 def _shown(pieces: Iterable[bytes], name: str, done: int, total: int | None) -> Iterator[bytes]:
-    """Pass the pieces on, with a bar on a terminal and a line elsewhere."""
+    """Yield the pieces, and show a bar on a terminal or a line elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 

@@ -1,12 +1,10 @@
 """Labelled sequences to train a classifier on, and how they are divided into parts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,36 +17,18 @@ Kind = Literal["text", "numeric"]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Sequences of one kind, and the id of each one's label, or how much of each label it has."""
+    """Sequences of one kind, and the id of each one's label, or its share of each label."""
 
     targets: Tensor
     """(examples,): int64; or shares, (examples, labels) float32, each row with a sum of 1."""
-    tokens: list[list[str]] = field(default_factory=list)
-    """The words of each text."""
-    values: list[Tensor] = field(default_factory=list)
-    """Or each sequence of numbers, (steps, channels) float32."""
-
-    @property
-    def sequences(self) -> Sequence[list[str]] | Sequence[Tensor]:
-        """The texts or the sequences of numbers."""
-        return self.tokens or self.values
-
-    @property
-    def lengths(self) -> list[int]:
-        """Steps of each sequence."""
-        return list(map(len, self.sequences))
+    sequences: list[Any]
+    """The words of each text, list[str], or the numbers of each series, (steps, channels) float32."""
 
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, rows: Tensor) -> Examples:
-        """Return some of the examples, in the order of the rows."""
-        chosen = rows.tolist()
-        return Examples(
-            self.targets[rows],
-            [self.tokens[row] for row in chosen] if self.tokens else [],
-            [self.values[row] for row in chosen] if self.values else [],
-        )
+    def take(self, rows: Tensor) -> "Examples":
+        return Examples(self.targets[rows], [self.sequences[row] for row in rows.tolist()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +41,7 @@ class Labelled:
     valid: Examples
     test: Examples
     description: str
-    """The data in a sentence, and what of it was guessed."""
+    """The data in a sentence, guesses included."""
 
     def __post_init__(self) -> None:
         for part, word in PARTS.items():
@@ -71,7 +51,7 @@ class Labelled:
     @property
     def channels(self) -> int:
         """Numbers in a step; 0 for text."""
-        return self.train.values[0].size(1) if self.kind == "numeric" else 0
+        return int(self.train.sequences[0].size(1)) if self.kind == "numeric" else 0
 
     @property
     def fingerprint(self) -> str:
@@ -79,8 +59,10 @@ class Labelled:
         digest = hashlib.sha256(json.dumps([self.kind, self.labels]).encode())
         for part in PARTS:
             examples: Examples = getattr(self, part)
-            digest.update(json.dumps([examples.tokens, examples.lengths, examples.targets.tolist()]).encode())
-            for values in examples.values:
+            texts, series = (examples.sequences, []) if self.kind == "text" else ([], examples.sequences)
+            lengths = list(map(len, examples.sequences))
+            digest.update(json.dumps([texts, lengths, examples.targets.tolist()]).encode())
+            for values in series:
                 # as a big-endian machine would write it too
                 digest.update(values.numpy().astype("<f4").tobytes())
         return digest.hexdigest()
@@ -114,7 +96,7 @@ def _shares(sizes: Sequence[int], free: Sequence[int], fraction: float) -> list[
     shares = [min(int(size * fraction), left) for size, left in zip(sizes, free, strict=True)]
     remainders = [size * fraction - share for size, share in zip(sizes, shares, strict=True)]
     missing = max(round(sum(sizes) * fraction) - sum(shares), 0)
-    # a remainder that is an error of rounding is none
+    # smaller remainders are errors of rounding
     able = [target for target, rest in enumerate(remainders) if rest > 1e-9 and shares[target] < free[target]]
     for target in sorted(able, key=lambda target: -remainders[target])[:missing]:
         shares[target] += 1

@@ -1,20 +1,21 @@
 """Word vectors, from text files as GloVe, word2vec and fastText write them: a word and its numbers in each line.
 
 GloVe's, made from six billion words of English or from 840 billion of the web, are in the public domain (PDDL 1.0) and
-can be downloaded. Only the words that are asked for are kept, and only their numbers are read, so that a file of
+can be downloaded. Only the requested words are kept, and only their numbers are read, so that a file of
 400,000 words takes a second or two.
 
 A first line of two whole numbers, the second of which is the dimension, as word2vec has it ("400000 100"), is a header,
-and the file has to hold as many words as it says. A word may hold blanks, as a few of GloVe's do: the numbers are the
-last fields of its line. If a word comes twice, the first line counts.
+and the file has to hold that many words. A word may hold blanks, as a few of GloVe's do: the numbers are the last
+fields of its line. If a word comes twice, the first line counts.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -24,12 +25,8 @@ from torch import Tensor
 
 from mufuru.experiments.data import DataError
 from mufuru.experiments.data.download import Remote, data_folder, fetch
-from mufuru.experiments.data.lines import opened, zip_names
+from mufuru.experiments.data.lines import LARGEST, is_finite, is_number, opened, zip_names
 from mufuru.experiments.settings import SettingError, choose
-
-LARGEST = float(np.finfo(np.float32).max)
-BLOCK = 1 << 22
-"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,6 @@ class Source:
     dimensions: tuple[int, ...]
 
     def member(self, dimension: int) -> str:
-        """Return the name of the file of a dimension."""
         return f"{'.'.join(self.archive.name.split('.')[:2])}.{dimension}d.txt"
 
 
@@ -74,24 +70,13 @@ SOURCES = {
 class Vectors:
     """The vectors of those words that a file has."""
 
-    found: tuple[str, ...]
-    """The words, in the order in which they were asked for."""
+    words: tuple[str, ...]
+    """The words, in the order of the request."""
     matrix: Tensor
     """(words, dimension): float32."""
 
-    @property
-    def dimension(self) -> int:
-        return self.matrix.size(1)
 
-
-def load(
-    words: Iterable[str],
-    folder: Path | None = None,
-    *,
-    name: str = "6B",
-    dimension: int = 100,
-    download: bool = True,
-) -> Vectors:
+def load(words: Iterable[str], folder: str | Path | None = None, *, name: str = "6B", dimension: int = 100) -> Vectors:
     """Read the vectors of some words from a file or folder, or from the data folder, to which they are downloaded.
 
     A folder has the file, such as `glove.6B.100d.txt`, or the archive, in itself or in its folder `glove`; the file may
@@ -106,7 +91,7 @@ def load(
         path = _given(Path(folder), source, dimension)
     else:
         own = data_folder() / "glove"
-        path = _file(own, source.member(dimension)) or fetch(source.archive, own, download)
+        path = _file(own, source.member(dimension)) or fetch(source.archive, own)
     # in an archive of one file it does not matter what its name is
     member = source.member(dimension) if path.suffix == ".zip" and len(source.dimensions) > 1 else None
     return read(path, words, dimension, member=member)
@@ -140,111 +125,79 @@ def _file(place: Path, name: str) -> Path | None:
 def read(path: Path, words: Iterable[str], dimension: int, *, member: str | None = None) -> Vectors:
     """Read the vectors of some words. In a zip archive the file is `member`, or the only one that there is."""
     if path.suffix != ".zip":
-        return _read(_lines(_blocks(path)), path, words, dimension)
+        return _read(_lines(path, None), path, words, dimension)
     there = zip_names(path)
     if member is None and len(there) == 1:
         member = there[0]
     if member is None or member not in there:
         problem = "holds several files, expected one" if member is None else f"has no {member}"
         raise DataError(f"{path} {problem}: there are {', '.join(there) or 'none'}. Unpack it, and give one of them")
-    return _read(_lines(_blocks(path, member)), path / member, words, dimension)
+    return _read(_lines(path, member), path / member, words, dimension)
 
 
-def _read(lines: Iterator[bytes], path: Path, words: Iterable[str], dimension: int) -> Vectors:
-    wanted = {word.encode("utf-8", "surrogatepass"): word for word in words}
+def _read(lines: Iterator[bytes], file: Path, words: Iterable[str], dimension: int) -> Vectors:
     sample = list(islice(lines, 2))
     if not sample:
-        raise DataError(f"{path} is empty: expected a word and its numbers in each line")
+        raise DataError(f"{file} is empty: expected a word and its numbers in each line")
     header = sample[0].split(b" ")
     promised = len(sample) == 2 and len(header) == 2 and all(map(bytes.isdigit, header)) and int(header[1]) == dimension
-    table = _Table(path, 2 if promised else 1, dimension)
-    rows = table.rows(chain(sample[promised:], lines), wanted)
-    if promised and int(header[0]) != table.count:
-        raise DataError(
-            f"{path} has {table.count:,} words, and its first line says {int(header[0]):,}: it is not whole"
-        )
+    wanted = {word.encode("utf-8", "surrogatepass"): word for word in words}
+    rows: dict[bytes, npt.NDArray[np.float32]] = {}
+    number = first = 2 if promised else 1
+    for number, line in enumerate(chain(sample[promised:], lines), first):
+        try:
+            # most lines get no further than this
+            word = line[: line.find(b" ")] if line.count(b" ") == dimension else _word(line, dimension)
+            if word in wanted and word not in rows:
+                rows[word] = _numbers(line, dimension)
+            elif not word:
+                raise ValueError("a blank in front of")
+        except ValueError as got:
+            if number == first and (values := _values(line)) not in (0, 1, dimension):
+                raise DataError(f"{file} has vectors of {values} features, expected {dimension}: give another file, or "
+                                f"an embedding_size of {values}") from None  # fmt: skip
+            text = line[:40].decode(errors="replace") + ("…" if len(line) > 40 else "")
+            raise DataError(f"{file}, line {number}: expected a word and {dimension} numbers, with single blanks "
+                            f"between them, got {got} {repr(text) if text else 'an empty line'}") from None  # fmt: skip
+    if promised and int(header[0]) != (count := number - first + 1):
+        raise DataError(f"{file} has {count:,} words, and its first line says {int(header[0]):,}: it is incomplete")
     known = [word for word in wanted if word in rows]
     matrix = np.stack([rows[word] for word in known]) if known else np.empty((0, dimension), np.float32)
     return Vectors(tuple(wanted[word] for word in known), torch.from_numpy(matrix))
 
 
-class _Table:
-    """Lines that should all have the same number of values."""
-
-    def __init__(self, path: Path, first: int, dimension: int) -> None:
-        self.path, self.first, self.dimension = path, first, dimension
-        self.count = 0
-
-    def rows(self, lines: Iterable[bytes], wanted: Collection[bytes]) -> dict[bytes, npt.NDArray[np.float32]]:
-        """Return the numbers of the wanted words; every line is counted."""
-        rows: dict[bytes, npt.NDArray[np.float32]] = {}
-        for number, line in enumerate(lines, self.first):
-            # most lines get no further than the test in the middle
-            word = line[: line.find(b" ")] if line.count(b" ") == self.dimension else self._word(line, number)
-            if word in wanted and word not in rows:
-                rows[word] = self._numbers(line, number)
-            elif not word:
-                raise self._error(number, f"a blank in front of {_shown(line)}")
-            self.count += 1
-        return rows
-
-    def _word(self, line: bytes, number: int) -> bytes:
-        """Return a word with blanks in it; a line that has too few or too many numbers is refused."""
-        fields = line.split(b" ")[1:]
-        values = next((place for place, field in enumerate(reversed(fields)) if not _is_number(field)), len(fields))
-        before = line.split(b" ")[: -self.dimension]
-        # numbers before the numbers are too many of them, or another line without an end between the two
-        numbers = sum(map(_is_number, before[1:]))
-        if values < self.dimension or b"" in before or 2 * numbers >= len(before[1:]):
-            if number == self.first and values > 1:
-                raise DataError(f"{self.path} has vectors of {values} features, expected {self.dimension}: give "
-                                f"another file, or an embedding_size of {values}")  # fmt: skip
-            raise self._error(number, f"{values} in {_shown(line)}")
-        return b" ".join(before)
-
-    def _numbers(self, line: bytes, number: int) -> npt.NDArray[np.float32]:
-        fields = line.rsplit(b" ", self.dimension)[1:]
-        for field in fields:
-            # NaN is not below anything
-            if not _is_number(field) or not abs(float(field)) <= LARGEST:
-                raise self._error(number, f"{field.decode(errors='replace')!r} among them in {_shown(line)}")
-        return np.array(list(map(float, fields)), np.float32)
-
-    def _error(self, number: int, got: str) -> DataError:
-        return DataError(f"{self.path}, line {number}: expected a word and {self.dimension} numbers, with single "
-                         f"blanks between them, got {got}")  # fmt: skip
+def _values(line: bytes) -> int:
+    """Return the number of numbers at the end of a line."""
+    fields = line.split(b" ")[:0:-1]
+    return next((place for place, field in enumerate(fields) if not is_number(field)), len(fields))
 
 
-def _blocks(path: Path, member: str | None = None) -> Iterator[bytes]:
-    """Yield a file, or one in an archive, in pieces; zipfile knows after the last one whether it is whole."""
+def _word(line: bytes, dimension: int) -> bytes:
+    """Return a word with blanks in it; a line that has too few or too many numbers is refused."""
+    first, *rest = line.split(b" ")[:-dimension] or [b""]
+    # numbers in front are too many of them, or another line without an end between the two
+    if (values := _values(line)) < dimension or b"" in (first, *rest) or 2 * sum(map(is_number, rest)) >= len(rest):
+        raise ValueError(f"{values} in")
+    return b" ".join((first, *rest))
+
+
+def _numbers(line: bytes, dimension: int) -> npt.NDArray[np.float32]:
+    fields = line.rsplit(b" ", dimension)[1:]
+    with suppress(ValueError):
+        values = np.array(list(map(float, fields)))
+        if (np.abs(values) <= LARGEST).all():
+            return values.astype(np.float32)
+    wrong = next(field for field in fields if not is_finite(field))
+    raise ValueError(f"{wrong.decode(errors='replace')!r} among them in")
+
+
+def _lines(path: Path, member: str | None) -> Iterator[bytes]:
+    """Yield the lines of a file, or of one in an archive, without their ends; word2vec has a blank there too."""
     if member is None:
         with opened(path, "a file of vectors"), open(path, "rb") as file:
-            yield from iter(lambda: file.read(BLOCK), b"")
+            yield from (line.rstrip(b" \r\n") for line in file)
     else:
         with opened(path, "a zip archive"), ZipFile(path) as archive, archive.open(member) as packed:
-            yield from iter(lambda: packed.read(BLOCK), b"")
-
-
-def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines without their ends; word2vec has a blank there too."""
-    rest = b""
-    for block in blocks:
-        *whole, rest = (rest + block).split(b"\n")
-        for line in whole:
-            yield line.rstrip(b" \r")
-    if rest:
-        yield rest.rstrip(b" \r")
-
-
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _shown(line: bytes) -> str:
-    """Return the beginning of a line."""
-    text = line[:40].decode(errors="replace")
-    return repr(text if len(line) <= 40 else f"{text}…") if line else "an empty line"
+            source: Any = packed
+            # without a buffer a packed file is slow line by line
+            yield from (line.rstrip(b" \r\n") for line in BufferedReader(source, 1 << 20))

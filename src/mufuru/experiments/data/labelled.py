@@ -3,11 +3,7 @@
 By its name's ending a file is `csv`, `tsv` or `jsonl`, unless the format is given. Where a .csv, .tsv or .txt file has
 nothing but numbers after its first column it is `numeric`, the layout of the UCR archive. In JSON lines a text may also
 be a list of tokens, or a list of numbers, or of lists of them for several channels.
-
-All examples are kept as they are, in the order of the file: no text is cut short, however long.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -21,9 +17,9 @@ from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError, numeric, tables
 from mufuru.experiments.data.examples import Examples, Kind, Labelled, stratified
-from mufuru.experiments.data.tables import Columns, Row, Table, is_number
-from mufuru.experiments.data.text import check_apart
-from mufuru.experiments.data.tokens import Cut, tokenise
+from mufuru.experiments.data.lines import LARGEST, is_finite
+from mufuru.experiments.data.tables import Columns, Table
+from mufuru.experiments.data.text import CUTS, Cut, check_apart
 
 Format = Literal["csv", "tsv", "jsonl", "numeric"]
 ENDINGS: dict[str, Format] = {
@@ -37,16 +33,15 @@ ENDINGS: dict[str, Format] = {
 
 
 def load(
-    path: Path,
+    path: str | Path,
     *,
-    valid: Path | None = None,
-    test: Path | None = None,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
     text: str | None = None,
     label: str | None = None,
     split: str | None = None,
     format: Format | None = None,
     cut: Cut = "words",
-    lower: bool = True,
     held_out: tuple[float, float] = (0.1, 0.1),
     seed: int = 0,
 ) -> Labelled:
@@ -59,7 +54,7 @@ def load(
     """
     paths = {"train": Path(path)} | {part: Path(file) for part, file in (("valid", valid), ("test", test)) if file}
     check_apart({part: [file] for part, file in paths.items()})
-    reader = Reader(format or guess_format(paths["train"], any((text, label, split))), cut, lower, (text, label, split))
+    reader = Reader(format or guess_format(paths["train"], any((text, label, split))), cut, (text, label, split))
     rows = _parts({part: reader.read(file) for part, file in paths.items()}, paths["train"])
     _check_alike(rows)
     labels = _labels(rows["train"])
@@ -73,7 +68,7 @@ def load(
     counts = ", ".join(f"{len(parts[part]):,} {word}" for part, word in PARTS.items())
     drawn = f"; {' and '.join(PARTS[part] for part in held)} held out of training with seed {seed}" if held else ""
     description = f"{paths['train'].name}: {reader}{guessed}; {len(labels)} labels; {counts} examples{drawn}"
-    kind: Kind = "numeric" if parts["train"].values else "text"
+    kind: Kind = "numeric" if rows["train"][0].channels else "text"
     return Labelled(kind, labels, parts["train"], parts["valid"], parts["test"], description)
 
 
@@ -107,52 +102,51 @@ def guess_format(path: Path, named: bool) -> Format:
 class Reader:
     """Reads the files of one data set; the first file decides which columns all of them are read by."""
 
-    def __init__(self, format: Format, cut: Cut, lower: bool, named: tuple[str | None, str | None, str | None]) -> None:
-        self.format, self.cut, self.lower, self.named = format, cut, lower, named
+    def __init__(self, format: Format, cut: Cut, named: tuple[str | None, str | None, str | None]) -> None:
+        self.format, self.cut, self.named = format, cut, named
         self.columns: Columns | None = None
-        self._header: bool | None = None
+        self.header: bool | None = None
 
     def __str__(self) -> str:
         return str(self.columns) if self.columns else "sequences of numbers, the label in the first column"
 
     def read(self, path: Path) -> list[Example]:
-        """Return all examples of a file."""
         if self.format == "numeric":
             return [Example(path, line, label, values, None) for line, label, values in numeric.read(path)]
         table = self._table(path)
-        if self.columns is None:
-            self.columns = tables.choose(table, *self.named)
-        text, label = (table.place(name) for name in (self.columns.text, self.columns.label))
-        split = table.place(self.columns.split) if self.columns.split in table.columns else None
-        return [self._example(table.path, row, text, label, split) for row in table.rows]
+        self.columns = self.columns or tables.choose(table, *self.named)
+        texts, labels = (table.columns[table.find(name)] for name in (self.columns.text, self.columns.label))
+        splits = table.columns.get(self.columns.split or "")
+        examples = []
+        for row, line in enumerate(table.lines):
+            where = f"{path}, line {line}"
+            part = None if splits is None else _part(splits[row], where)
+            label, sequence = _label(labels[row], where), self._sequence(texts[row], where)
+            examples.append(Example(path, line, label, sequence, part))
+        return examples
 
     def _table(self, path: Path) -> Table:
         if self.format == "jsonl":
             return tables.read_objects(path)
-        rows = tables.read_cells(path, self.format)
-        if self._header is None:
-            self._header = tables.has_header(path, rows, [name for name in self.named if name is not None])
-        return tables.with_names(path, rows, self._header)
-
-    def _example(self, path: Path, row: Row, text: int, label: int, split: int | None) -> Example:
-        where = f"{path}, line {row.line}"
-        part = None if split is None else _part(row.values[split], where)
-        return Example(path, row.line, _label(row.values[label], where), self._sequence(row.values[text], where), part)
+        cells = tables.read_cells(path, self.format)
+        if self.header is None:
+            self.header = tables.has_header(path, cells, [name for name in self.named if name is not None])
+        return tables.with_names(path, cells, self.header)
 
     def _sequence(self, value: Any, where: str) -> list[str] | Tensor:
         if isinstance(value, str):
-            if tokens := tokenise(value, self.cut, self.lower):
+            if tokens := CUTS[self.cut](value):
                 return tokens
             raise DataError(f"{where}: expected a text, got an empty one. Leave the line out")
         if not isinstance(value, list) or not value:
             raise DataError(f"{where}: expected a text, or a list of tokens or numbers, got {_shown(value)}")
         if all(isinstance(token, str) and token for token in value):
-            return [token.lower() for token in value] if self.lower else value
+            return value
         return _numbers(value, where)
 
 
 def values(line: str) -> Tensor:
-    """Return (steps, channels): the numbers of a line, as the values of `numeric.py` or as a list of JSON."""
+    """Return (steps, channels): the numbers of a line, separated as in `numeric.py`, or a JSON list."""
     if not line.lstrip().startswith("["):
         return numeric.values(line)
     try:
@@ -189,8 +183,7 @@ def _numbers(value: list[Any], where: str) -> Tensor:
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise DataError(f"{where}: expected a list of tokens, of numbers, or of lists of as many numbers each, "
                         f"got {_shown(value)}")  # fmt: skip
-    # NaN is not below anything
-    if not (np.abs(numbers) <= numeric.LARGEST).all():
+    if not (np.abs(numbers) <= LARGEST).all():
         raise DataError(f"{where}: expected finite numbers, got {_shown(value)}")
     return torch.from_numpy(numbers.astype(np.float32).reshape(len(numbers), -1))
 
@@ -230,7 +223,7 @@ def _labels(train: Sequence[Example]) -> tuple[str, ...]:
     if len(labels) < 2:
         some = f"all {len(train)} training examples have" if len(train) > 1 else "the only training example has"
         raise DataError(f"{train[0].path}: {some} the label {labels[0]!r}, expected two labels or more")
-    by_size = all(map(is_number, labels)) and all(abs(float(label)) < float("inf") for label in labels)
+    by_size = all(map(is_finite, labels))
     return tuple(sorted(labels, key=(lambda label: (float(label), label)) if by_size else None))
 
 
@@ -242,5 +235,4 @@ def _examples(rows: Sequence[Example], labels: Sequence[str], part: str) -> Exam
             raise DataError(f"{row.path}, line {row.line}: the label {row.label!r} is in the {PARTS[part]} part and "
                             f"never in training, which has {known}. Correct it, or leave the line out")  # fmt: skip
     targets = torch.tensor([ids[row.label] for row in rows], dtype=torch.int64)
-    tokens = [row.sequence for row in rows if isinstance(row.sequence, list)]
-    return Examples(targets, tokens, [row.sequence for row in rows if isinstance(row.sequence, Tensor)])
+    return Examples(targets, [row.sequence for row in rows])

@@ -1,6 +1,4 @@
-"""Read UTF-8 text line by line and single files of zip archives, or say exactly what is wrong with them."""
-
-from __future__ import annotations
+"""Read UTF-8 text line by line, single files of zip archives and numbers; errors say exactly what is wrong."""
 
 import codecs
 import re
@@ -9,11 +7,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from mufuru.experiments.data import DataError
 
 BOM = codecs.BOM_UTF8
+LARGEST = 3.4028234663852886e38
+"""Largest number of float32."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -35,20 +36,15 @@ def decoded(lines: Iterable[bytes], path: Path) -> Iterator[str]:
     offset = 0
     for number, line in enumerate(lines, 1):
         start = len(BOM) if number == 1 and line.startswith(BOM) else 0
-        if (place := line.find(b"\0")) >= 0 and not _utf16(line, number):
-            raise DataError(
-                f"{path}, line {number}: expected text, got a NUL byte at offset {offset + place}. The file is binary, "
-                "or text in another encoding such as UTF-16: convert it to UTF-8, or give another file"
-            )
         try:
-            text = line[start:].decode()
+            text, wrong = line[start:].decode(), line.find(b"\0")
         except UnicodeDecodeError as error:
-            encoding, seems = ("UTF-16", "begins like") if _utf16(line, number) else ("ISO-8859-1", "may be")
-            raise DataError(
-                f"{path}, line {number}: expected UTF-8, got the byte 0x{line[start + error.start]:02x} at offset "
-                f"{offset + start + error.start}. The file {seems} {encoding}: if it is, convert it with "
-                f"`iconv -f {encoding} -t UTF-8`"
-            ) from None
+            text, wrong = "", start + error.start
+        if wrong >= 0:
+            encoding = "UTF-16" if b"\0" in line else "ISO-8859-1"
+            raise DataError(f"{path}, line {number}: expected UTF-8, got the byte 0x{line[wrong]:02x} at offset "
+                            f"{offset + wrong}. The file may be {encoding}: if it is, convert it with `iconv -f "
+                            f"{encoding} -t UTF-8`; if it is binary, give another file")  # fmt: skip
         offset += len(line)
         if "\r" in text:
             # str.splitlines would also cut at form feeds and the like, which end no line of a file
@@ -57,12 +53,7 @@ def decoded(lines: Iterable[bytes], path: Path) -> Iterator[str]:
             yield text
 
 
-def _utf16(line: bytes, number: int) -> bool:
-    return number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-
-
 def zip_names(archive: Path) -> list[str]:
-    """Return the paths of the files in an archive."""
     with opened(archive, "a zip archive"), ZipFile(archive) as content:
         return [member.filename for member in content.infolist() if not member.is_dir()]
 
@@ -92,3 +83,17 @@ def opened(path: Path, expected: str) -> Iterator[None]:
     except (BadZipFile, EOFError, zlib.error, RuntimeError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise DataError(f"{path} cannot be read as {expected} ({reason}): check it, or get it again") from None
+
+
+def is_number(field: Any) -> bool:
+    """Return whether a field holds a number, NaN among them."""
+    try:
+        float(field)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def is_finite(field: Any) -> bool:
+    """Return whether a field holds a number that float32 can hold."""
+    return is_number(field) and abs(float(field)) <= LARGEST

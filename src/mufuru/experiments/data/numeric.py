@@ -1,44 +1,28 @@
 """Sequences of numbers in the layout of the UCR archive: in each line a label, then the values of the steps.
 
 Tabs, commas or blanks separate them, whichever the first line has. Sequences may differ in length. A missing value is
-`NaN`, `?` or nothing; at the end of a line it means that the sequence is shorter, elsewhere it is refused, since a
-program cannot know it. Values are taken as they are: nothing is scaled. A first line of names
-is skipped. A label that is a whole number is written as one: `1.0000000e+00` is `1`.
+`NaN`, `?` or nothing; at the end of a line it means that the sequence is shorter, elsewhere it is refused. Values are
+taken as they are: nothing is scaled. A first line of names is skipped. A label that is a whole number is written as
+one: `1.0000000e+00` is `1`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.lines import read_lines
-from mufuru.experiments.data.tables import LABEL, TEXT, is_number
+from mufuru.experiments.data.lines import is_finite, is_number, read_lines
+from mufuru.experiments.data.tables import LABEL, TEXT
 
 MISSING = ("", "?", "nan")
-LARGEST = float(np.finfo(np.float32).max)
-
-
-class Series(NamedTuple):
-    """A sequence of numbers and its label."""
-
-    line: int
-    label: str
-    values: Tensor
-    """(steps, 1): float32."""
 
 
 def looks_numeric(path: Path) -> bool:
-    """Return whether the first lines of a file are of this layout: three fields or more, all but the first numbers.
-
-    They are not if the first has the usual name of a column of texts, or that of labels beyond the first place.
-    """
+    """Return whether the first lines of a file are of this layout: three fields or more, all but the first numbers, and
+    no usual name of a column of texts, nor one of labels beyond the first place."""
     lines = [line for line, _ in zip(read_lines(path), range(2), strict=False) if line.strip()]
-    rows = [_fields(line, _separator(lines[0])) for line in lines]
+    rows = [_fields(line, lines[0]) for line in lines]
     if not rows:
         return False
     first, *others = (name.casefold() for name in rows[0])
@@ -48,25 +32,23 @@ def looks_numeric(path: Path) -> bool:
     return len(rows[-1]) > 2 and all(_is_value(field) for field in rows[-1][1:])
 
 
-def read(path: Path) -> list[Series]:
-    """Return all sequences of a file."""
-    separator: str | None = None
-    named = False
-    series: list[Series] = []
+def read(path: Path) -> list[tuple[int, str, Tensor]]:
+    """Return line, label and values, (steps, 1) float32, of all sequences of a file."""
+    first, named = "", False
+    series: list[tuple[int, str, Tensor]] = []
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
-        separator = separator if series else _separator(line)
-        label, *fields = _fields(line, separator)
+        first = first if series else line
+        label, *fields = _fields(line, first)
         if not series and not named and fields and not any(map(_is_value, fields)):
-            misplaced = next((name for name in fields if name.casefold() in LABEL), None)
-            if misplaced is not None:
-                raise DataError(f"{path}, line {number}: the column {misplaced!r} should be the first: a label, then "
-                                "the values")  # fmt: skip
+            if misplaced := [name for name in fields if name.casefold() in LABEL]:
+                raise DataError(f"{path}, line {number}: the column {misplaced[0]!r} should be the first: a label, "
+                                "then the values")  # fmt: skip
             named = True
             continue
         where = f"{path}, line {number}"
-        series.append(Series(number, _label(label, where), _values(fields, where)))
+        series.append((number, _label(label, where), _values(fields, where)))
     if not series:
         raise DataError(f"{path} is empty: expected a label and the values of a sequence in each line")
     return series
@@ -74,14 +56,12 @@ def read(path: Path) -> list[Series]:
 
 def values(line: str) -> Tensor:
     """Return a sequence without a label, (steps, 1)."""
-    return _values(_fields(line, _separator(line)), "a sequence")
+    return _values(_fields(line, line), "a sequence")
 
 
-def _separator(line: str) -> str | None:
-    return next((separator for separator in ("\t", ",") if separator in line), None)
-
-
-def _fields(line: str, separator: str | None) -> list[str]:
+def _fields(line: str, first: str) -> list[str]:
+    """Return the fields of a line, separated as in the first."""
+    separator = next((mark for mark in ("\t", ",") if mark in first), None)
     return [field.strip() for field in line.strip("\n").split(separator)] if separator else line.split()
 
 
@@ -101,8 +81,7 @@ def _values(fields: list[str], where: str) -> Tensor:
     if not fields:
         raise DataError(f"{where}: expected the values of its steps, got none")
     for step, field in enumerate(fields, 1):
-        # NaN is not below anything
-        if not is_number(field) or not abs(float(field)) <= LARGEST:
+        if not is_finite(field):
             raise DataError(f"{where}: expected a number for step {step}, got {repr(field) if field else 'nothing'}. "
                             "Only the last values of a sequence may be missing")  # fmt: skip
-    return torch.from_numpy(np.array(list(map(float, fields)), np.float32)).unsqueeze(1)
+    return torch.tensor([[float(field)] for field in fields], dtype=torch.float32)

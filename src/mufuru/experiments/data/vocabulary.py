@@ -5,14 +5,12 @@ holds them as words, as the Penn Treebank does with `<unk>`, they mean just that
 others that look the same. In a text of characters neither can occur, since no character looks like them.
 """
 
-from __future__ import annotations
-
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,41 +26,34 @@ END = "<eos>"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All words in the order of their ids; without `unknown` every other word is refused."""
+    """All words in the order of their ids, `<unk>` among them."""
 
     words: tuple[str, ...]
-    unknown: str | None = UNKNOWN
-
-    def __post_init__(self) -> None:
-        if len(self._index) < len(self.words):
-            twice = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise DataError(f"a vocabulary should hold every word once, got {twice!r} more than once")
-        if self.unknown is not None and self.unknown not in self._index:
-            raise DataError(f"a vocabulary should hold its word for unknown ones, {self.unknown!r}: it does not")
 
     @classmethod
     def from_counts(
-        cls,
-        counts: Mapping[str, int],
-        size: int | None = None,
-        min_count: int = 1,
-        extra: tuple[str, ...] = (END,),
-        unknown: str | None = UNKNOWN,
-    ) -> Vocabulary:
+        cls, counts: Mapping[str, int], size: int | None = None, min_count: int = 1, extra: tuple[str, ...] = (END,)
+    ) -> Self:
         """Return the most frequent words first, those of the same count in the order of `counts`.
 
-        `extra` and `unknown` are always in, by their own count, 0 if they do not occur; `size` includes them.
+        `extra` and `<unk>` are always in, by their own count, 0 if they do not occur; `size` includes them.
         """
-        special = tuple(dict.fromkeys(extra if unknown is None else (*extra, unknown)))
+        special = (*extra, UNKNOWN)
         ordinary = [word for word, count in counts.items() if count >= min_count and word not in special]
         ordinary.sort(key=lambda word: -counts[word])
         if size is not None:
             ordinary = ordinary[: max(size - len(special), 0)]
         if not ordinary:
-            raise DataError(_nothing_left(counts, size, min_count, special))
+            most = max((count for word, count in counts.items() if word not in special), default=0)
+            why = f"a vocabulary_size of {size} has no place for more. Choose a larger one"
+            if most < min_count:
+                why = f"no word occurs {min_count} times, the most frequent one {most}. Choose a lower min_count"
+            if not most:
+                why = "the training text has no other words. Give another text"
+            raise DataError(f"the vocabulary would hold only {' and '.join(special)}: {why}")
         kept = {*ordinary, *special}
         words = [word for word in counts if word in kept] + [word for word in special if word not in counts]
-        return cls(tuple(sorted(words, key=lambda word: -counts.get(word, 0))), unknown)
+        return cls(tuple(sorted(words, key=lambda word: -counts.get(word, 0))))
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -74,9 +65,18 @@ class Vocabulary:
         return self._index.get(END)
 
     @property
-    def unknown_index(self) -> int | None:
-        """The id of the word for unknown ones."""
-        return None if self.unknown is None else self._index[self.unknown]
+    def unknown(self) -> int:
+        return self._index[UNKNOWN]
+
+    @property
+    def line_end(self) -> int | None:
+        """The id of the token that ends a line, `<eos>` or the character; None where there is none."""
+        return self.end if self.end is not None else self._index.get("\n")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tokens for people to read."""
+        return self.words
 
     def __len__(self) -> int:
         return len(self.words)
@@ -87,52 +87,26 @@ class Vocabulary:
     def encode(self, tokens: Iterable[str]) -> Tensor:
         """Return the ids of tokens, (tokens,) int64."""
         # one pass without a line of Python per token: a million of them take a fraction of a second
-        if self.unknown is not None:
-            ids = map(self._index.get, tokens, repeat(self.unknown_index))
-            return torch.from_numpy(np.fromiter(ids, np.int64))
-        try:
-            return torch.from_numpy(np.fromiter(map(self._index.__getitem__, tokens), np.int64))
-        except KeyError as error:
-            raise DataError(f"{error.args[0]!r} is not in the vocabulary, which has no word for unknown ones") from None
+        return torch.from_numpy(np.fromiter(map(self._index.get, tokens, repeat(self.unknown)), np.int64))
 
     def decode(self, numbers: Tensor | Iterable[int]) -> list[str]:
-        """Return the words of ids."""
-        ids = numbers.tolist() if isinstance(numbers, Tensor) else list(numbers)
-        wrong = next((number for number in ids if not 0 <= number < len(self)), None)
-        if wrong is not None:
-            raise DataError(f"there is no word {wrong}: the vocabulary has 0 to {len(self) - 1}")
-        return [self.words[number] for number in ids]
+        return [self.words[number] for number in (numbers.tolist() if isinstance(numbers, Tensor) else numbers)]
+
+    def labelled(self, tokens: list[str]) -> list[str]:
+        """Return tokens for people to read, also those that are not in the vocabulary."""
+        return tokens
 
     def to_json(self) -> dict[str, Any]:
-        """Return an object for `json.dumps`."""
-        return {"words": list(self.words), "unknown": self.unknown}
+        return {"words": list(self.words), "unknown": UNKNOWN}
 
     @classmethod
-    def from_json(cls, data: Any) -> Vocabulary:
-        """Return the vocabulary that `to_json` wrote."""
-        known = isinstance(data, dict) and set(data) == {"words", "unknown"} and isinstance(data["words"], list)
-        if not known or not all(isinstance(word, str) for word in (*data["words"], data["unknown"] or "")):
-            raise DataError('a stored vocabulary should be an object of "words", a list of strings, and "unknown", '
-                            "a string or null")  # fmt: skip
-        return cls(tuple(data["words"]), data["unknown"])
-
-
-def _nothing_left(counts: Mapping[str, int], size: int | None, min_count: int, special: tuple[str, ...]) -> str:
-    """Return why no ordinary word is in a vocabulary."""
-    only = f"the vocabulary would hold only {' and '.join(special) or 'nothing'}"
-    most = max((count for word, count in counts.items() if word not in special), default=0)
-    if not most:
-        return f"{only}: the training text has no other words. Give another text"
-    if most < min_count:
-        return f"{only}: no word occurs {min_count} times, the most frequent one {most}. Choose a lower min_count"
-    return f"{only}: a vocabulary_size of {size} has no place for more. Choose a larger one"
+    def from_json(cls, data: Any) -> Self:
+        return cls(tuple(data["words"]))
 
 
 class Numbering:
-    """Ids for the words of several texts, in one pass, before it is known which words the vocabulary will hold.
-
-    Eight bytes per token stay in memory, and each word once; the texts themselves do not.
-    """
+    """Ids for the words of several texts, in one pass, before the vocabulary is known: eight bytes per token stay in
+    memory, and each word once."""
 
     def __init__(self) -> None:
         self._numbers: defaultdict[str, int] = defaultdict()
@@ -140,7 +114,6 @@ class Numbering:
         self._numbers.default_factory = self._numbers.__len__
 
     def read(self, tokens: Iterable[str]) -> Numbers:
-        """Return the ids of the tokens."""
         return np.fromiter(map(self._numbers.__getitem__, tokens), np.int64)
 
     def counts(self, numbers: Numbers) -> dict[str, int]:

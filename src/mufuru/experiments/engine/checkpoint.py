@@ -1,17 +1,19 @@
 """Checkpoints: one safetensors file with all tensors, and in its metadata everything else as JSON, under one checksum.
 
 Nothing in it is ever run. The metadata has a single entry, since safetensors writes several in no fixed order and the
-same run should give the same bytes.
+same run should give the same bytes. And the random states of Python, NumPy and torch, which go into a checkpoint.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
@@ -51,6 +53,8 @@ def save(path: Path, checkpoint: Checkpoint, keep: Path | None = None) -> None:
 
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint and check every byte of its tensors and values."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is not a file: expected a checkpoint of mufuru")
     try:
         with deferred(), safe_open(path, framework="pt") as file:
             content = json.loads((file.metadata() or {})[ENTRY])
@@ -93,7 +97,6 @@ def pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpack(shape: Any, tensors: dict[str, Tensor]) -> Any:
-    """Undo `pack`."""
     ((kind, content),) = shape.items()
     if kind == "tensor":
         return tensors[content]
@@ -103,3 +106,47 @@ def unpack(shape: Any, tensors: dict[str, Tensor]) -> Any:
         items = [unpack(item, tensors) for item in content]
         return tuple(items) if kind == "tuple" else items
     return content
+
+
+def seed_everything(number: int) -> None:
+    """Seed Python, NumPy and torch, which take numbers of different size."""
+    random.seed(number)
+    np.random.seed(number % 2**32)
+    torch.manual_seed(number % 2**63)
+
+
+def capture_randomness() -> Checkpoint:
+    """Return the random states of Python, NumPy and torch, that of a GPU in use among them."""
+    version, words, normal = random.getstate()
+    numpy: Any = np.random.get_state(legacy=False)
+    tensors = {
+        "torch": torch.get_rng_state(),
+        "python": torch.tensor(words, dtype=torch.int64),
+        "numpy": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
+    }
+    if torch.cuda.is_initialized():
+        tensors["cuda"] = torch.cuda.get_rng_state()
+    rest = {"pos": int(numpy["state"]["pos"]), "has_gauss": int(numpy["has_gauss"]), "gauss": float(numpy["gauss"])}
+    return Checkpoint(tensors, {"python": [version, normal], "numpy": rest})
+
+
+def restore_randomness(states: Checkpoint) -> None:
+    tensors, values = states.tensors, states.values
+    version, normal = values["python"]
+    random.setstate((version, tuple(tensors["python"].tolist()), normal))
+    numpy = values["numpy"]
+    key = tensors["numpy"].numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", key, numpy["pos"], numpy["has_gauss"], numpy["gauss"]))
+    torch.set_rng_state(tensors["torch"])
+    if "cuda" in tensors and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(tensors["cuda"])
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore the random states after this context, whatever is drawn within."""
+    before = capture_randomness()
+    try:
+        yield
+    finally:
+        restore_randomness(before)

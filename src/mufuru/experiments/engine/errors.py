@@ -1,16 +1,14 @@
-"""What ends a run early: errors as sentences for the user, and the signals that ask a run to stop."""
-
-from __future__ import annotations
+"""Early ends of a run: errors as sentences for the user, and the signals that ask a run to stop."""
 
 import errno
 import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a run to stop; SIGHUP comes from a terminal that is closed."""
@@ -18,6 +16,10 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 class RunError(RuntimeError):
     """A run cannot start or resume; the message says why and what to do."""
+
+
+class PlaceError(RunError):
+    """A cluster, URL or folder where runs cannot be made or kept: a mistake of the command, exit code 2."""
 
 
 class Interrupted(RunError):
@@ -29,7 +31,6 @@ class Interrupted(RunError):
 
 
 def resume_command(folder: Path) -> str:
-    """Return the command that resumes a run."""
     return f"`mufuru train --resume {shlex.quote(str(folder))}`"
 
 
@@ -40,70 +41,58 @@ def writing_to(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            message = f"no space left for {folder}: what was saved before is untouched. Make room, then go on with "
+            message = f"no space left for {folder}: what was saved before is untouched. Make room, then resume with "
             raise RunError(message + resume_command(folder)) from error
         message = f"cannot write to {folder} ({error.strerror or error}): what was saved before is untouched"
         raise RunError(message) from error
 
 
 class Stop:
-    """Within this context a signal that asks to stop only sets `number`; a second Ctrl-C acts as it always did.
+    """Context in which a signal that asks to stop only sets `number`; a second Ctrl-C acts as it always did.
 
     SIGTERM and SIGHUP are often sent twice, by a shell and by the system: the second does not hurry. A signal that is
-    ignored, as SIGHUP is under nohup, stays so. Outside of the main thread Python hears no signals: nothing changes.
+    ignored, as SIGHUP is under nohup, stays so. Outside of the main thread Python receives no signals: nothing changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Iterable[int] = SIGNALS) -> None:
         self.number = 0
         """The first signal that arrived, 0 if there was none."""
+        self.signals = signals
         self._before: dict[int, Any] = {}
 
     @property
     def requested(self) -> bool:
         return self.number != 0
 
-    def __enter__(self) -> Stop:
-        if _in_main_thread():
-            for number in SIGNALS:
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in self.signals:
                 if signal.getsignal(number) != signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._hear)
+                    self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:
         while self._before:
-            _put_back(*self._before.popitem())
+            self._restore(*self._before.popitem())
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         self.number = self.number or number
         if signal.SIGINT in self._before:
-            _put_back(signal.SIGINT, self._before.pop(signal.SIGINT))
+            self._restore(signal.SIGINT, self._before.pop(signal.SIGINT))
+
+    @staticmethod
+    def _restore(number: int, handler: Any) -> None:
+        # None stands for a handler that was not set by Python
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of this context: compiled code may turn it into another error."""
-    pending = False
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal pending
-        pending = True
-
-    if not _in_main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, hear)
+    """Defer a Ctrl-C until the end of this context: compiled code may turn it into another error."""
+    stop = Stop([signal.SIGINT])
     try:
-        yield
+        with stop:
+            yield
     finally:
-        _put_back(signal.SIGINT, before)
-        if pending:
+        if stop.requested:
             signal.raise_signal(signal.SIGINT)
-
-
-def _put_back(number: int, handler: Any) -> None:
-    # None stands for a handler that was not set by Python
-    signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

@@ -1,8 +1,6 @@
 """Construct the model of a run, fresh or trained, and measure it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -12,56 +10,55 @@ from torch import Tensor, nn
 
 import mufuru
 from mufuru.experiments import tasks
-from mufuru.experiments.data import DataError
-from mufuru.experiments.engine import checkpoint, randomness
+from mufuru.experiments.data import DataError, TokenError
+from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.errors import RunError, resume_command
 from mufuru.experiments.record import RecordError, RunFolder, read_document
 from mufuru.experiments.settings import SettingError, choose, from_json
-from mufuru.experiments.tasks.task import Task, Totals
+from mufuru.experiments.tasks.task import Step, Task, Totals
 
-Which = Literal["selected", "best", "last"]
 USE_BATCHES = 4
 """Validation batches over which the use of operations is measured, evenly spaced: enough to see a trend."""
 
 
-def make(kind: str, config: Any) -> tuple[Task, nn.Module]:
-    """Make a task and a fresh model. The seed is set before each, so that neither depends on earlier draws."""
-    randomness.seed(config.seed)
-    task = choose("task", kind, tasks.KINDS).make(config)
-    randomness.seed(config.seed)
+def make(kind: str, config: Any, folder: Path | None = None) -> tuple[Task, nn.Module]:
+    """Make a task and a fresh model. The seed is set before each, so that neither depends on earlier draws.
+
+    Errors in the data of a run that exists name its folder, since its user named no data.
+    """
+    checkpoint.seed_everything(config.seed)
+    try:
+        task = choose("task", kind, tasks.KINDS).make(config)
+    except DataError as error:
+        if folder is None or isinstance(error, TokenError):
+            raise
+        raise RunError(f"the data of the run in {folder} cannot be loaded: {error}. Relative paths in its settings "
+                       "count from the folder in which it was started") from None  # fmt: skip
+    checkpoint.seed_everything(config.seed)
     return task, task.build()
 
 
-def make_again(kind: str, config: Any, folder: Path) -> tuple[Task, nn.Module]:
-    """Make task and model of a run that has begun; an error names its folder, since its user named no data."""
-    try:
-        return make(kind, config)
-    except DataError as error:
-        raise RunError(f"the data of the run in {folder} cannot be had: {error}. Relative paths in its settings count "
-                       "from the folder in which it was begun") from None  # fmt: skip
-
-
-def load_run(folder: Path, which: Which = "selected") -> tuple[Task, nn.Module]:
-    """Return the task and the trained model of a run: its selected weights, the best, or the last."""
+def load_run(folder: Path) -> tuple[Task, nn.Module]:
+    """Return the task and the trained model of a run, with its selected weights."""
     kind, config = read_config(folder)
-    weights = read_weights(folder, config.training.select if which == "selected" else which)
-    with randomness.undisturbed():
-        task, model = make_again(kind, config, folder)
+    weights = read_weights(folder, config.training.select)
+    with checkpoint.undisturbed():
+        task, model = make(kind, config, folder)
     load_weights(model, weights, folder)
     return task, model.eval()
 
 
-def load_model(folder: Path, which: Which = "selected") -> nn.Module:
+def load_model(folder: Path) -> nn.Module:
     """Return the trained model of a run; where its task allows, without reading the training data."""
     kind, config = read_config(folder)
-    return rebuild(kind, config, read_weights(folder, config.training.select if which == "selected" else which), folder)
+    return rebuild(kind, config, read_weights(folder, config.training.select), folder)
 
 
 def rebuild(kind: str, config: Any, weights: dict[str, Tensor], folder: Path) -> nn.Module:
     """Construct the model of these weights; where its task allows, without reading the training data."""
     restore = tasks.KINDS[kind].restore
-    with randomness.undisturbed():
-        model = restore(config, weights) if restore else make_again(kind, config, folder)[1]
+    with checkpoint.undisturbed():
+        model = restore(config, weights) if restore else make(kind, config, folder)[1]
     load_weights(model, weights, folder)
     return model.eval()
 
@@ -81,7 +78,7 @@ def read_weights(folder: Path, which: Literal["best", "last"]) -> dict[str, Tens
     files = RunFolder(folder)
     path = files.best if which == "best" else files.last
     if not path.exists():
-        raise RunError(f"the run in {folder} has no {path.name} yet: let it train on with {resume_command(folder)}")
+        raise RunError(f"the run in {folder} has no {path.name} yet: train on with {resume_command(folder)}")
     content = checkpoint.load(path)
     if which == "best":
         return content.tensors
@@ -96,17 +93,18 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
         # torch's message has a title and several lines
         reason = " ".join(str(error).split()).partition(": ")[2].rstrip(".")
         raise RunError(f"the weights in {folder} are not those of the model that its config.json and data describe: "
-                       f"{reason}. If the data has changed, give back what it was trained on") from None  # fmt: skip
+                       f"{reason}. If the data has changed, restore the data it was trained on") from None  # fmt: skip
 
 
-def evaluate(task: Task, model: nn.Module, split: str) -> dict[str, float]:
-    """Return the metrics over all batches of a split, with the state carried from one to the next."""
-    totals, state = Totals(), None
+def evaluate(task: Task, model: nn.Module, split: str, step: Callable[..., Step] | None = None) -> dict[str, float]:
+    """Return the metrics over all batches of a split, with the state carried from one to the next; `step` is the
+    task's own unless another is given."""
+    take, totals, state = step or task.step, Totals(), None
     with examining(model):
         for batch in task.batches(split):
-            step = task.step(model, batch, state)
-            state = step.state
-            totals.add(step)
+            taken = take(model, batch, state)
+            state = taken.state
+            totals.add(taken)
     if not totals.count:
         raise RunError(f"the {split} data is empty: there is nothing to measure")
     return task.metrics(totals)
@@ -118,7 +116,7 @@ def examining(model: nn.Module) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
-        with randomness.undisturbed(), torch.no_grad():
+        with checkpoint.undisturbed(), torch.no_grad():
             yield
     finally:
         model.train(training)
@@ -130,15 +128,11 @@ def operation_use(task: Task, model: nn.Module) -> dict[str, float]:
     if not any(isinstance(module, mufuru.MuFuRU) for module in model.modules()):
         return {}
     batches, recorder = task.batches("valid"), mufuru.Recorder()
-    for place in spaced(len(batches)):
+    # evenly spaced
+    for place in sorted({place * len(batches) // USE_BATCHES for place in range(USE_BATCHES)}):
         with examining(model), mufuru.tracing(model) as traces:
             task.step(model, batches[place], None)
         for layers in traces.values():
             for trace in layers:
                 recorder.add(trace)
     return recorder.use().mean()
-
-
-def spaced(count: int) -> list[int]:
-    """Return the evenly spaced places of `USE_BATCHES` among `count` batches."""
-    return sorted({place * count // USE_BATCHES for place in range(USE_BATCHES)})

@@ -1,13 +1,10 @@
 """The only training loop."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,20 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from mufuru.experiments.engine import randomness
-from mufuru.experiments.engine.checkpoint import Checkpoint, pack, unpack
-from mufuru.experiments.engine.errors import Interrupted, RunError, Stop, resume_command
-from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, make_again, operation_use
+from mufuru.experiments.engine import checkpoint
+from mufuru.experiments.engine.checkpoint import Checkpoint
+from mufuru.experiments.engine.errors import Interrupted, RunError, Stop
+from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, operation_use
 from mufuru.experiments.engine.progress import Progress, TensorBoard
-from mufuru.experiments.engine.status import Average, Status, learning_rate, next_factor
-from mufuru.experiments.engine.store import Store, open_store
+from mufuru.experiments.engine.ranks import Alone, LostRank, Wishes, answered, counted, ranks_of
+from mufuru.experiments.engine.status import Average, Status, learning_rate
+from mufuru.experiments.engine.store import Store
 from mufuru.experiments.record import config_document
 from mufuru.experiments.tasks.task import Batch, State, Task, Totals
 
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
 """glibc's numbers of two options of `mallopt`."""
 LARGEST = (1 << 30, 32 << 20)
-"""Bytes up to which a block comes from the heap: as large as may be, or the most that an old glibc allows."""
+"""Largest block that comes from the heap, in bytes; the second is the limit of an old glibc."""
 
 
 def fit(
@@ -41,50 +39,62 @@ def fit(
     progress: Progress | None = None,
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
+    ranks: Alone | None = None,
 ) -> dict[str, Any]:
     """Train, test and record one run in a folder; return the content of its result.json.
 
     With `resume` the run in the folder continues where it was stopped or killed, to the same numbers as if it had not
-    been. Without `progress` nothing is printed. Raises `RunError` where the user can do something about it.
+    been. Without `progress` nothing is printed. With `ranks` this process is one of several that make the run together.
+    Raises `RunError` where the user can do something about it.
     """
-    folder = Path(folder)
+    folder, ranks = Path(folder), ranks or Alone()
     watchers = [progress or Progress(), *([TensorBoard(folder)] if tensorboard else [])]
-    with open_store(folder, config_document(kind, config), resume) as store, randomness.undisturbed():
-        if store.files.finished:
-            return store.result()
+    with ranks.open_store(folder, config_document(kind, config), resume) as store, checkpoint.undisturbed():
+        if ranks.same(lambda: store.files.finished):
+            return ranks.same(store.result)
         if resume:
             store.note_environment()
         keep_freed()
-        task, model = make_again(kind, config, folder) if resume else make(kind, config)
-        run = Fit(task, model, config.training, store, watchers, checkpoint_seconds)
+        task, model = make(kind, config, folder if resume else None)
+        ranks.adopt(task, model)
+        run = Fit(task, model, config.training, store, watchers, checkpoint_seconds, ranks)
         with run.stop:
             if not resume:
-                # only now: settings whose data cannot be had leave nothing behind
+                # only now: settings whose data cannot be loaded leave nothing behind
                 store.begin()
             if description := getattr(task, "description", ""):
-                watchers[0].tell(description)
-            run.restore(store.latest())
-            with watching(run, f"{kind} in {folder}"):
+                watchers[0].describe(description)
+            run.restore(ranks.same(store.latest))
+            for watcher in watchers:
+                watcher.start(f"{kind} in {folder}", run.total, run.status.update, task.metric)
+            try:
                 run.train()
                 return run.finish()
+            except LostRank as error:
+                raise run.without(error) from None
+            finally:
+                for watcher in watchers:
+                    watcher.stop()
 
 
 class Fit:
-    """One run: model, optimiser, and where it stands."""
+    """One run: model, optimiser and status."""
 
     def __init__(
-        self, task: Task, model: nn.Module, training: Any, store: Store, watchers: list[Progress], every: float
+        self,
+        task: Task,
+        model: nn.Module,
+        training: Any,
+        store: Store,
+        watchers: list[Progress],
+        every: float,
+        ranks: Alone,
     ) -> None:
         self.task, self.model, self.training, self.store, self.watchers = task, model, training, store, watchers
-        self.checkpoint_seconds = every
+        self.checkpoint_seconds, self.ranks = every, ranks
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=training.learning_rate,
-            betas=(training.beta1, training.beta2),
-            weight_decay=training.weight_decay,
-            fused=True,
-        )
+        rate, betas, decay = training.learning_rate, (training.beta1, training.beta2), training.weight_decay
+        self.optimizer = torch.optim.AdamW(self.parameters, rate, betas, weight_decay=decay, fused=True)
         self.average = None if training.average is None else Average(model, training.average)
         self.total = training.epochs * len(task.batches("train", 0))
         if not self.total:
@@ -117,14 +127,15 @@ class Fit:
         """Make one step of the optimiser; return the mean loss."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(self.status.update)
-        step = self.task.step(self.model, batch, self.state)
+        step = self.ranks.step(batch, self.state, self.wishes)
         loss = step.loss / step.count
         if step.penalty is not None:
             loss = loss + step.penalty
         value = float(loss.detach())
         self.check_finite("loss", value, self.status.update + 1)
         self.optimizer.zero_grad()
-        loss.backward()
+        with answered():
+            loss.backward()
         self.clip()
         self.optimizer.step()
         if self.average:
@@ -153,24 +164,25 @@ class Fit:
         every = self.training.evaluate_every
         end = last and status.epoch + 1 == self.training.epochs
         if end or (last if every is None else status.update % every == 0):
-            with self.averaged():
-                self.look()
+            with self.average.in_place() if self.average else nullcontext():
+                self.validate()
         status.batch += 1
         if last:
             status.epoch, status.batch, self.state = status.epoch + 1, 0, None
-        if self.stop.requested:
+        wishes = self.ranks.granted(self.wishes)
+        if wishes.stop:
             self.save()
-            self.interrupt()
-        if time.monotonic() - self.saved >= self.checkpoint_seconds:
+            self.interrupt(wishes.stop)
+        if wishes.save:
             self.save()
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Give the model its averaged weights within this context, if there are any."""
-        return self.average.in_place() if self.average else nullcontext()
+    @property
+    def wishes(self) -> Wishes:
+        return Wishes(self.stop.number, time.monotonic() - self.saved >= self.checkpoint_seconds)
 
-    def look(self) -> None:
+    def validate(self) -> None:
         """Validate, log the metrics, and save the weights if they are the best."""
-        status, valid = self.status, evaluate(self.task, self.model, "valid")
+        status, valid = self.status, evaluate(self.task, self.model, "valid", self.ranks.measure)
         for name, value in valid.items():
             self.check_finite(f"validation {name}", value, status.update)
         metric = status.smoothed(valid[self.task.metric], self.training.smoothing)
@@ -182,7 +194,7 @@ class Fit:
             "valid": valid,
             "learning_rate": self.learning_rate(status.update - 1),
         }
-        if use := operation_use(self.task, self.model):
+        if self.ranks.first and (use := operation_use(self.task, self.ranks.inspected())):
             line["operations"] = use
         if improved:
             known = status.best_update == self.saved_best > 0  # by the last checkpoint
@@ -190,17 +202,18 @@ class Fit:
             best = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
             self.store.save_best(best, keep=known)
         status.waited = 0 if improved else status.waited + 1
-        status.factor = next_factor(self.training, status.factor, improved)
+        if self.training.schedule == "plateau" and not improved:
+            status.factor *= self.training.decay
         status.totals = Totals()
         status.log_bytes = self.store.log(line)
         for watcher in self.watchers:
-            watcher.look(line)
+            watcher.validated(line)
 
     def save(self) -> None:
         """Write a checkpoint of everything that the rest of the run depends on."""
         now = time.monotonic()
         self.status.seconds = now - self.started
-        drawn = randomness.capture()
+        state, drawn = self.ranks.collect(self.state, checkpoint.capture_randomness())
         tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
         if self.average:
             tensors |= {f"average/{name}": tensor for name, tensor in self.average.state().items()}
@@ -208,8 +221,8 @@ class Fit:
         values = {
             "status": asdict(self.status),
             "random": drawn.values,
-            "state": pack(self.state, "state", tensors),
-            "optimizer": pack(self.optimizer.state_dict()["state"], "optimizer", tensors),
+            "state": checkpoint.pack(state, "state", tensors),
+            "optimizer": checkpoint.pack(self.optimizer.state_dict()["state"], "optimizer", tensors),
         }
         self.store.save(Checkpoint(tensors, values))
         self.saved, self.saved_update, self.saved_best = time.monotonic(), self.status.update, self.status.best_update
@@ -219,23 +232,29 @@ class Fit:
         if latest is not None:
             tensors, values = latest.tensors, latest.values
             self.status = Status.from_values(values["status"])
-            self.state = unpack(values["state"], tensors)
             load_weights(self.model, latest.part("model"), self.store.files.path)
             if self.average:
                 self.average.restore(latest.part("average"))
-            optimizer = unpack(values["optimizer"], tensors)
+            optimizer = checkpoint.unpack(values["optimizer"], tensors)
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": optimizer})
-            randomness.restore(randomness.Randomness(latest.part("random"), values["random"]))
+            drawn = Checkpoint(latest.part("random"), values["random"])
+            self.state, own = self.ranks.deal(checkpoint.unpack(values["state"], tensors), drawn, self.status.update)
+            checkpoint.restore_randomness(own)
+            if (before := ranks_of(drawn)) != self.ranks.size:
+                self.watchers[0].describe(
+                    f"The checkpoint is of {counted(before)}, now there {counted(self.ranks.size, 'is', 'are')}: from "
+                    "here on sums are rounded in another order, and dropout draws other masks."
+                )
             self.started -= self.status.seconds
             self.saved_update, self.saved_best = self.status.update, self.status.best_update
-            self.store.take_back_best(self.saved_best)
+            self.store.restore_best(self.saved_best)
         self.store.cut_log(self.status.log_bytes)
 
     def finish(self) -> dict[str, Any]:
         """Test the selected weights and write the result: with it the run is finished."""
         status, seconds = self.status, time.monotonic() - self.started
         if self.training.select == "best":
-            load_weights(self.model, self.best_weights(), self.store.files.path)
+            load_weights(self.model, self.ranks.same(self.best_weights), self.store.files.path)
         elif self.average:
             load_weights(self.model, self.average.state(), self.store.files.path)
         result: dict[str, Any] = {
@@ -248,11 +267,13 @@ class Fit:
         if self.training.smoothing > 1:
             result["smoothed"] = status.best
         for split in ("train", "valid", "test"):
-            if self.stop.requested:
-                self.interrupt()
-            result[split] = evaluate(self.task, self.model, split)
-        with examining(self.model):
-            result["inspection"] = self.task.inspect(self.model)
+            if number := self.ranks.agree(self.wishes).stop:
+                self.interrupt(number)
+            result[split] = evaluate(self.task, self.model, split, self.ranks.measure)
+        if self.ranks.first:
+            model = self.ranks.inspected()
+            with examining(model):
+                result["inspection"] = self.task.inspect(model)
         self.store.finish(result)
         return result
 
@@ -263,9 +284,15 @@ class Fit:
                            f"{self.status.best_update}: it was exchanged. Start a new run")  # fmt: skip
         return best.tensors
 
-    def interrupt(self) -> None:
+    def interrupt(self, number: int) -> None:
         done = f"stopped after update {self.status.update} of {self.total}, everything is saved"
-        raise Interrupted(f"{done}: go on with {resume_command(self.store.files.path)}", self.stop.number)
+        raise Interrupted(f"{done}: resume with {self.ranks.resume_command(self.store.files.path)}", number)
+
+    def without(self, error: LostRank) -> RunError:
+        """Return the error of a run that has lost another of its processes."""
+        kept = f"its last checkpoint, of update {self.saved_update}" if self.saved_update else "its beginning"
+        return RunError(f"{error} at update {self.status.update + 1} of {self.total}: resume the run from {kept}, with "
+                        f"{self.ranks.resume_command(self.store.files.path)}")  # fmt: skip
 
     def check_finite(self, name: str, value: float, update: int) -> None:
         """Stop at NaN or infinity; the last checkpoint is left as it is."""
@@ -280,25 +307,13 @@ class Fit:
         )
 
 
-@contextmanager
-def watching(run: Fit, title: str) -> Iterator[None]:
-    """Start all watchers, and stop them whatever happens."""
-    for watcher in run.watchers:
-        watcher.start(title, run.total, run.status.update, run.task.metric)
-    try:
-        yield
-    finally:
-        for watcher in run.watchers:
-            watcher.stop()
-
-
 def keep_freed() -> bool:
     """Ask glibc not to give large freed blocks back to the system; return whether it agreed.
 
     Every update needs the same blocks. Given back, they come as fresh pages, one fault and 4 KB of zeros at a time:
     thousands in an update of a language model. A process then stays as large as it has ever been.
     """
-    # other systems, and other C libraries for Linux, have no such thing
+    # only glibc has this function
     set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if set_option is None or not any(set_option(M_MMAP_THRESHOLD, size) for size in LARGEST):
         return False

@@ -1,12 +1,10 @@
-"""Where a run stands: counters, learning rate, and the running average of the weights."""
-
-from __future__ import annotations
+"""Status of a run: counters, learning rate, and the running average of the weights."""
 
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +15,7 @@ from mufuru.experiments.tasks.task import Totals
 
 @dataclass
 class Status:
-    """Where a run stands, beside its tensors; part of a checkpoint."""
+    """Status of a run beside its tensors; part of a checkpoint."""
 
     update: int = 0
     """Updates made."""
@@ -42,7 +40,7 @@ class Status:
     """Training time, over all sessions."""
 
     def smoothed(self, metric: float, count: int) -> float:
-        """Take in a metric; return the mean of the last `count`, or of as many as there are."""
+        """Add a metric; return the mean of the last `count`, or of as many as there are."""
         self.recent = [*self.recent, metric][-count:]
         return sum(self.recent) / len(self.recent)
 
@@ -51,34 +49,20 @@ class Status:
         return self.best is None or (metric > self.best if higher_is_better else metric < self.best)
 
     @classmethod
-    def from_values(cls, values: dict[str, Any]) -> Status:
-        """Undo `dataclasses.asdict`."""
+    def from_values(cls, values: dict[str, Any]) -> Self:
         return cls(**{**values, "totals": Totals(**values["totals"])})
 
 
 def learning_rate(training: Training, update: int, total: int, factor: float = 1.0) -> float:
     """Learning rate of an update, counted from 0, of `total`; `factor` is that of the plateau schedule."""
-    return training.learning_rate * warmup(training, update) * fade(training, update, total) * factor
-
-
-def warmup(training: Training, update: int) -> float:
-    """Rise linearly to 1; the first step is above 0, since an update with rate 0 does nothing."""
-    return min(1.0, (update + 1) / training.warmup) if training.warmup else 1.0
-
-
-def fade(training: Training, update: int, total: int) -> float:
-    """Fall from 1 after the warm-up to 0 after the last update."""
-    progress = max(0, update - training.warmup) / max(1, total - training.warmup)
+    # the first step is above 0, since an update with rate 0 does nothing
+    warmup = min(1.0, (update + 1) / training.warmup) if training.warmup else 1.0
+    progress, fade = max(0, update - training.warmup) / max(1, total - training.warmup), 1.0
     if training.schedule == "linear":
-        return 1.0 - progress
-    if training.schedule == "cosine":
-        return 0.5 * (1.0 + math.cos(math.pi * progress))
-    return 1.0
-
-
-def next_factor(training: Training, factor: float, improved: bool) -> float:
-    """Factor of the plateau schedule after a validation: smaller by `decay` unless the metric improved."""
-    return factor if improved or training.schedule != "plateau" else factor * training.decay
+        fade = 1.0 - progress
+    elif training.schedule == "cosine":
+        fade = 0.5 * (1.0 + math.cos(math.pi * progress))
+    return training.learning_rate * warmup * fade * factor
 
 
 class Average:
@@ -94,7 +78,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
-        """Take in the weights after this number of updates."""
+        """Average in the weights after this number of updates."""
         decay = min(self.decay, (1 + updates) / (10 + updates))
         for name, parameter in self.model.named_parameters():
             self.values[name].lerp_(parameter, 1 - decay)
@@ -115,8 +99,7 @@ class Average:
             return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up the result of `state`."""
-        self.values = {name: state[name].clone() for name in self.values}
+        self.values = {name: state[name].to(value.device, copy=True) for name, value in self.values.items()}
 
     @torch.no_grad()
     def _fill(self, values: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,4 @@
-"""The run folder as the engine writes it: begun, locked, saved to, resumed, finished; and where the run was made."""
-
-from __future__ import annotations
+"""The run folder as the engine writes it: started, locked, saved to, resumed, finished; and the run's environment."""
 
 import json
 import os
@@ -15,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 
 import mufuru
 from mufuru.disk import locked, remove_leftovers, write_atomically
@@ -29,31 +28,8 @@ from mufuru.kernels import library
 SOURCE = Path(mufuru.__file__).parent
 
 
-@contextmanager
-def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
-    """Open a new run in a folder, or the one that is there; for this process alone while it is open."""
-    if resume and not RunFolder(path).config.exists():
-        raise RunError(f"there is no run in {path} to go on with: start it without --resume")
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file: expected a folder for the run, or a name that is free")
-    with writing_to(path):
-        path.mkdir(parents=True, exist_ok=True)
-    # on the folder itself: no file that could be left behind
-    with locked(path, timeout=0) as alone:
-        if not alone:
-            raise RunError(f"another process is training the run in {path}: wait for it, or stop it")
-        store = Store(path, document)
-        store.tidy()
-        store.check() if resume else store.check_free()
-        try:
-            yield store
-        finally:
-            with suppress(OSError):
-                path.rmdir()  # only if it is empty: a run that could not begin leaves nothing behind
-
-
 class Store:
-    """Writes the files of one run; `document` is the content of its config.json."""
+    """Writer of the files of one run; `document` is the content of its config.json."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.files = RunFolder(path)
@@ -65,12 +41,14 @@ class Store:
         if self.files.finished:
             raise RunError(f"{path} holds a finished run: choose another folder")
         if self.files.config.exists():
-            raise RunError(f"{path} holds a run already: go on with {resume_command(path)}, or choose another folder")
+            raise RunError(
+                f"{path} holds a run already: resume it with {resume_command(path)}, or choose another folder"
+            )
         if any(file.exists() for file in (*self.files.weights, self.files.metrics)):
             raise RunError(f"{path} holds files of a run without its config.json: choose another folder")
 
     def begin(self) -> None:
-        """Lay out a new run. The config comes last: where it is, there is a run."""
+        """Create a new run. The config comes last: a folder with it holds a run."""
         self._write(self.files.environment, environment())
         self._write(self.files.config, self.document)
 
@@ -80,9 +58,7 @@ class Store:
             there = read_json(self.files.config)
         except RecordError as error:
             raise RunError(str(error)) from None
-        if differences := "; ".join(_differences(_completed(there), self.document)):
-            raise RunError(f"the run in {self.files.path} has other settings: {differences}. Go on with its own, or "
-                           "choose another folder")  # fmt: skip
+        check_same(there, self.document, str(self.files.path))
 
     def tidy(self) -> None:
         """Remove files that a killed process left half-written."""
@@ -108,12 +84,11 @@ class Store:
         try:
             latest = checkpoint.load(paths[0])
         except CheckpointError as error:
-            rest = f"go on from {paths[1].name}" if paths[1:] else "start the run again from its beginning"
+            rest = f"resume from {paths[1].name}" if paths[1:] else "start the run again from its beginning"
             raise RunError(f"{error}. Delete it to {rest}") from None
         return self._of_this_run(latest, paths[0])
 
     def best(self) -> Checkpoint:
-        """Return the weights with the best validation metric."""
         return self._of_this_run(checkpoint.load(self.files.best), self.files.best)
 
     def save(self, latest: Checkpoint) -> None:
@@ -127,13 +102,12 @@ class Store:
         self.files.best_before.unlink(missing_ok=True)
 
     def save_best(self, weights: Checkpoint, keep: bool = False) -> None:
-        """Write best.safetensors; with `keep` the one before stays until the next `save`, since the last checkpoint
-        knows of no other."""
+        """Write best.safetensors; with `keep` the last checkpoint's one stays until the next `save`."""
         with writing_to(self.files.path):
             checkpoint.save(self.files.best, self._with_run(weights), self.files.best_before if keep else None)
 
-    def take_back_best(self, update: int) -> None:
-        """Make best.safetensors that of the checkpoint again, if a later one has taken its place."""
+    def restore_best(self, update: int) -> None:
+        """Restore the best.safetensors of the checkpoint, if a later one has taken its place."""
         if self.files.best_before.exists():
             if self.best().values.get("update") != update:
                 with writing_to(self.files.path):
@@ -163,7 +137,7 @@ class Store:
         try:
             result: dict[str, Any] = read_json(self.files.result)
         except RecordError as error:
-            raise RunError(f"{error}. Delete it and go on with {resume_command(self.files.path)}") from None
+            raise RunError(f"{error}. Delete it and resume with {resume_command(self.files.path)}") from None
         return result
 
     def _with_run(self, content: Checkpoint) -> Checkpoint:
@@ -179,8 +153,66 @@ class Store:
             write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
+def check_same(there: Any, here: dict[str, Any], place: str) -> None:
+    """Make sure that the config.json of the run in a place has these settings."""
+    if differences := "; ".join(_differences(_completed(there), here)):
+        raise RunError(f"the run in {place} has other settings: {differences}. Resume it with its own, or choose "
+                       "another folder")  # fmt: skip
+
+
+class Follower(Store):
+    """The run folder for a process that leaves it to another one: it reads nothing and writes nothing."""
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, document: dict[str, Any]) -> Iterator[Store]:
+        yield cls(path, document)
+
+    def begin(self) -> None: ...
+
+    def note_environment(self) -> None: ...
+
+    def latest(self) -> Checkpoint | None: ...
+
+    def save(self, latest: Checkpoint) -> None: ...
+
+    def save_best(self, weights: Checkpoint, keep: bool = False) -> None: ...
+
+    def restore_best(self, update: int) -> None: ...
+
+    def log(self, line: dict[str, Any]) -> int:
+        return 0
+
+    def cut_log(self, length: int) -> None: ...
+
+    def finish(self, result: dict[str, Any]) -> None: ...
+
+
+@contextmanager
+def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
+    """Open a new run in a folder, or the one that is there; for this process alone while it is open."""
+    if resume and not RunFolder(path).config.exists():
+        raise RunError(f"there is no run in {path} to resume: start it without --resume")
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file: expected a folder for the run, or a name that is free")
+    with writing_to(path):
+        path.mkdir(parents=True, exist_ok=True)
+    # on the folder itself: no file that could be left behind
+    with locked(path, timeout=0) as alone:
+        if not alone:
+            raise RunError(f"another process is training the run in {path}: wait for it, or stop it")
+        store = Store(path, document)
+        store.tidy()
+        store.check() if resume else store.check_free()
+        try:
+            yield store
+        finally:
+            with suppress(OSError):
+                path.rmdir()  # only if it is empty: a run that could not begin leaves nothing behind
+
+
 def _completed(document: Any) -> Any:
-    """Add the defaults of settings that are younger than the run."""
+    """Add the defaults of settings that are newer than the run."""
     with suppress(SettingError, KeyError, TypeError):
         task = document["task"]
         settings = from_json(KINDS[task].config, document["config"])
@@ -209,6 +241,7 @@ def environment() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
         "threads": torch.get_num_threads(),
+        **ranks(),
         **kernel(),
         "command": command(sys.argv),
     }
@@ -244,11 +277,19 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def ranks() -> dict[str, int]:
+    """The number of processes that make the run together, where there are several."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return {}
+    return {"ranks": distributed.get_world_size()}
+
+
 def kernel() -> dict[str, Any]:
     """The kernel that `kernel="auto"` runs, and where its library came from."""
     wanted = os.environ.get("MUFURU_KERNEL", "auto")
     state = library.status().state
-    live = "reference" if wanted == "reference" or state == "unavailable" else "native"
+    named = wanted in ("triton", "reference")
+    live = wanted if named else "reference" if state == "unavailable" else "native"
     return {"kernel": live, "kernel_library": state}
 
 
@@ -257,14 +298,13 @@ def command(arguments: list[str]) -> list[str]:
     program = Path(arguments[0]).name if arguments else ""
     # python -m mufuru is the same command
     program = "mufuru" if program in ("__main__.py", "mufuru_command.py") else program
-    return [program, *(_without_path(argument) for argument in arguments[1:])]
+    return [program, *map(_without_path, arguments[1:])]
 
 
 def _without_path(argument: str) -> str:
     flag, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
-    path = Path(value).expanduser()
+    path, here = Path(value).expanduser(), Path.cwd()
     if not path.is_absolute() and ".." not in path.parts:
         return argument
     path = Path(os.path.abspath(path))
-    here = Path.cwd()
     return f"{flag}{equals}{path.relative_to(here) if path.is_relative_to(here) else path.name}"

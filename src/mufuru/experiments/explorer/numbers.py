@@ -1,7 +1,5 @@
 """Numbers and formulas of a layer for the page: states, operation weights, the parts of a unit's new state."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -24,16 +22,16 @@ PLAIN = (
     (r"(?<=\w|\)) - ", " − "),
     (r"^-", "−"),
 )
-"""From the LaTeX of the table of operations to what a page can show without a renderer."""
+"""From the LaTeX of the table of operations to text that a page can show without a renderer."""
 
 
 def in_units(states: Tensor) -> dict[str, Any]:
-    """(steps, hidden) as whole numbers and their unit."""
+    """Return (steps, hidden) as whole numbers and their unit."""
     return {"scale": SCALE, "values": (states / SCALE).round().int().tolist()}
 
 
 def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
-    """One direction of one layer, for the only sequence of the pass."""
+    """Return one direction of one layer, for the only sequence of the pass."""
     weights = trace.weights(layer, direction)[:, 0]
     return {
         "ops": list(trace.op_names),
@@ -44,9 +42,9 @@ def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, A
 
 
 def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
-    """The parts of every new state of a unit: the contributions and the rest add up to it.
+    """Return the parts of every new state of a unit: the contributions and the rest add up to it.
 
-    The rest is what zoneout mixes in of the old state; it is 0 without.
+    The rest is the share of the old state that zoneout mixes in; 0 without zoneout.
     """
     # of the one unit alone: `trace.contributions` has those of all
     s, v = (part(layer, direction)[:, 0, unit] for part in (trace.states, trace.features))
@@ -60,19 +58,19 @@ def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, An
 
 
 def rounded(values: Tensor, digits: int) -> Any:
-    """Nested lists of short numbers."""
+    """Return nested lists of rounded numbers."""
     scale = 10.0**digits
     # 0 is added for the sake of -0
     return ((values.double() * scale).round() / scale + 0.0).tolist()
 
 
 def described(op: Op) -> dict[str, str]:
-    """Name, formula and meaning."""
+    """Return name, formula and meaning."""
     return {"name": op.name, "formula": plain(op.formula), "meaning": op.meaning}
 
 
 def plain(latex: str) -> str:
-    """A formula in Unicode.
+    """Return a formula in Unicode.
 
     >>> plain(r"\\tfrac12 |s - v|")
     '½ |s − v|'

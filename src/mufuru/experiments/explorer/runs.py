@@ -1,23 +1,66 @@
-"""A trained model to look into, and the answer to "read this, and show me that"."""
+"""A request to read a text, and the trained model that answers it."""
 
-from __future__ import annotations
-
-from contextlib import AbstractContextManager, nullcontext
+import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from starlette.exceptions import HTTPException
+from torch import Tensor, nn
 
 import mufuru
 from mufuru import MuFuRU
 from mufuru.experiments.data import DataError
-from mufuru.experiments.explorer import numbers, requests
-from mufuru.experiments.explorer.requests import Refused, View
-from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.task import Reader, Steps
+from mufuru.experiments.explorer import numbers
+from mufuru.experiments.settings import SettingError, from_json
+from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps
 from mufuru.ops import did_you_mean
+
+BODY = 64 * 1024
+"""Most bytes of a request."""
+CHARACTERS = 8_000
+"""Most characters of a text."""
+STEPS = 300
+"""Most tokens of a text."""
+STEPS_BOTH_WAYS = 100
+"""Most tokens for a bidirectional model: each prediction needs a pass of its own."""
+
+
+class Refused(HTTPException):
+    """A request that is not answered: the HTTP status and a sentence for the user."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A text to read, and the part of the model to show."""
+
+    run: str
+    text: str
+    layer: int = 0
+    direction: int = 0
+    unit: int = 0
+    forbid: tuple[str, ...] = ()
+    force: str | None = None
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The operations that are not used as the model would."""
+        return (*self.forbid, *(() if self.force is None else (self.force,)))
+
+
+def parse(body: bytes) -> View:
+    """Return the view that a request's body asks for."""
+    try:
+        data: Any = json.loads(body.decode())
+        # half of a character, a lone surrogate, is no text
+        json.dumps(data, ensure_ascii=False).encode()
+        return from_json(View, data)
+    except UnicodeError:
+        raise Refused(400, "the request should be JSON in UTF-8, got bytes or characters that are not text") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the request should be a JSON object with run and text: {str(error)[:200]}") from None
 
 
 @dataclass(frozen=True)
@@ -33,13 +76,13 @@ class ExploredRun:
 
     @property
     def rnn(self) -> MuFuRU | None:
-        """The layer, where it can say which operations it used."""
+        """The layer, where it has operations to show."""
         rnn = self.reader.layer.rnn
         return rnn if isinstance(rnn, MuFuRU) else None
 
     @property
     def layers(self) -> int:
-        """Layers to look into: other cells keep the states of all but the top to themselves."""
+        """Number of layers to show: other cells expose only the states of the top one."""
         return int(self.reader.config.cell.num_layers) if self.rnn else 1
 
     def info(self) -> dict[str, Any]:
@@ -55,34 +98,39 @@ class ExploredRun:
 
     @torch.no_grad()
     def answer(self, view: View) -> dict[str, Any]:
-        """Every number that the page draws of this view."""
+        """Return every number that the page draws of this view."""
         self._check(view)
-        requests.check_length(view.text)
+        if len(view.text) > CHARACTERS:
+            raise Refused(
+                413, f"the text has {len(view.text):,} characters, at most {CHARACTERS:,} are read: shorten it"
+            )
         try:
             steps = self.reader.steps(view.text)
         except (DataError, SettingError) as error:
             raise Refused(422, str(error)) from None
-        requests.check_steps(len(steps.tokens), self.reader.both_ways)
-        with self._intervention(view):
-            shown, outputs = self._look(steps, view)
-            predictions = self.reader.predict(steps, outputs)
-        said = [{key: value for key, value in vars(p).items() if value is not None} for p in predictions]
-        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes, "predictions": said} | shown
+        most, why = STEPS, ""
+        if self.reader.both_ways:
+            most, why = STEPS_BOTH_WAYS, " by a model that reads from both ends"
+        if len(steps.tokens) > most:
+            raise Refused(413, f"the text has {len(steps.tokens)} tokens, at most {most} are read{why}: shorten it")
+        shown, outputs = self._look(steps, view)
+        predictions = [{key: value for key, value in vars(p).items() if value is not None} for p in outputs]
+        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes, "predictions": predictions} | shown
 
-    def _look(self, steps: Steps, view: View) -> tuple[dict[str, Any], torch.Tensor]:
-        """Read everything once and say what happened inside."""
+    def _look(self, steps: Steps, view: View) -> tuple[dict[str, Any], list[StepPrediction]]:
+        """Read everything once, and return the numbers inside and the predictions."""
         if self.rnn is None:
-            outputs = self.reader.outputs(steps)
+            outputs = finite(self.reader.outputs(steps))
             hidden = self.reader.config.cell.hidden_size
-            return {"states": numbers.in_units(outputs[:, view.direction * hidden :][:, :hidden])}, outputs
-        with mufuru.tracing(self.rnn) as traces:
-            outputs = self.reader.outputs(steps)
-        return numbers.of_trace(traces[""][0], view.layer, view.direction, view.unit), outputs
-
-    def _intervention(self, view: View) -> AbstractContextManager[None]:
-        if self.rnn is None or not (view.forbid or view.force):
-            return nullcontext()
-        return mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force)
+            states = numbers.in_units(outputs[:, view.direction * hidden :][:, :hidden])
+            return {"states": states}, self.reader.predict(steps, outputs)
+        change = mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force) if view.changes else nullcontext()
+        with change:
+            with mufuru.tracing(self.rnn) as traces:
+                outputs = finite(self.reader.outputs(steps))
+            shown = numbers.of_trace(traces[""][0], view.layer, view.direction, view.unit)
+            # of a model that reads from both ends, predictions need passes of their own
+            return shown, self.reader.predict(steps, outputs)
 
     def _check(self, view: View) -> None:
         for name, value, count in (
@@ -92,25 +140,27 @@ class ExploredRun:
         ):
             if not 0 <= value < count:
                 raise Refused(422, f"{name} should be from 0 to {count - 1} in {self.name}, got {value}")
-        self._check_operations(view.forbid, view.force)
-
-    def _check_operations(self, forbid: tuple[str, ...], force: str | None) -> None:
-        asked = (*forbid, *(() if force is None else (force,)))
-        if asked and self.rnn is None:
+        ops = self.rnn.ops if self.rnn else ()
+        if view.changes and not ops:
             cell = self.reader.config.cell.cell
             raise Refused(422, f"{self.name} is of the cell {cell}, which has no operations: allow all of them")
-        ops = self.rnn.ops if self.rnn else ()
-        for name in asked:
+        for name in view.changes:
             if name not in ops:
                 raise Refused(422, f"{self.name} has no operation {name[:60]!r}: {did_you_mean(name[:60], ops)}")
-        if asked and not {force or name for name in ops} - set(forbid):
+        if view.changes and not {view.force or name for name in ops} - set(view.forbid):
             raise Refused(422, f"nothing is left of the operations {', '.join(ops)}: allow at least one")
 
 
+def finite(outputs: Tensor) -> Tensor:
+    """Return the layer's outputs; refuse a text of numbers so large that they overflow inside the model."""
+    if not outputs.isfinite().all():
+        raise Refused(422, "the model computes infinities or NaN for this text: give it smaller numbers")
+    return outputs
+
+
 def explored(name: str, kind: str, reader: Reader, scores: dict[str, float] | None = None) -> ExploredRun:
-    """A run to look into, by its task's reader. A GRU is shown as the MuFuRU that computes the same, of the operations
-    keep and replace, so that its update gate can be seen, and taken away, as theirs.
-    """
+    """Return a run to explore, by its task's reader. A GRU is shown as the MuFuRU that computes the same with keep and
+    replace, so that its update gate can be seen and forbidden as theirs."""
     # of the GRU itself: as a MuFuRU it has weights that are all 0
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     if isinstance(reader.layer.rnn, nn.GRU):
@@ -120,7 +170,7 @@ def explored(name: str, kind: str, reader: Reader, scores: dict[str, float] | No
 
 def shipped() -> list[Path]:
     """Run folders of the two small models that come with the package, a MuFuRU and a GRU of 8 units that evaluate
-    Boolean formulae. They lack what only training needs. Made by, with `--cell gru` for the other one:
+    Boolean formulae. They lack the files that only training needs. Made by, with `--cell gru` for the other one:
 
         mufuru train logic --preset solved --cell mufuru --select best --evaluate-every 2000 --output mufuru-8
 

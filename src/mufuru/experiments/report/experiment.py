@@ -1,39 +1,24 @@
 """The report on an experiment of several parts: a page, its figures as files, and the generated parts of its docs."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mufuru.disk import write_atomically
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import claims as judgement
-from mufuru.experiments.report import provenance, render, runs
-from mufuru.experiments.report.claims import AUTHORS, Claim, Evidence, Number
+from mufuru.experiments.report import render, results, runs
+from mufuru.experiments.report.claims import AUTHORS, Claim, Evidence
 from mufuru.experiments.report.measure import Measure
 from mufuru.experiments.report.page import MISSING, Block, Command, Page, Picture, Section, Table, count
 from mufuru.experiments.report.runs import Runs, of_part
 
 SHORT = "short"
-"""The part that stands for itself: it is no part of the whole, and no documentation shows it."""
+"""The part for a quick try: it is not in the whole, and no documentation shows it."""
 Blocks = Callable[[Runs], list[Block]]
 """From all runs of an experiment, since a part may be compared with another."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A group of runs, and its section of the page."""
-
-    title: str
-    blocks: Blocks
-    varies: tuple[str, ...] = ()
-    """Settings in which its runs differ, besides those of the experiment."""
-    heading: str = ""
-    """Title of its table in the terminal; empty for none."""
-    option: str = ""
-    """Value of --part that makes its runs; empty for the part's name."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +32,26 @@ class View:
 
 
 @dataclass(frozen=True)
+class Part(View):
+    """A group of runs, and its section of the page."""
+
+    varies: tuple[str, ...] = ()
+    """Settings in which its runs differ, besides those of the experiment."""
+    heading: str = ""
+    """Title of its table in the terminal; empty for none."""
+    option: str = ""
+    """Value of --part that makes its runs; empty for the part's name."""
+
+
+@dataclass(frozen=True)
 class Headline:
-    """A row of the table on the first page: the test results of GRU and MuFuRU in one setting."""
+    """A row of the table on the first page: the test results of GRU and MuFuRU in a part."""
 
     title: str
     measure: Measure
-    choose: Callable[[Runs, str], Runs]
-    """The runs of a cell, from all runs of the experiment."""
-    published: bool = True
-    """Whether it is a setting of the paper's."""
+    part: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The runs of the part that count, by settings."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +65,28 @@ class Report:
     measure: Measure
     varies: tuple[str, ...]
     """Settings in which the runs of every part may differ, besides the seed."""
-    about: Callable[[Runs], str]
+    about: str
+    """The experiment in a sentence."""
     main: str
-    """The part that stands beside the paper's numbers."""
-    parts: Mapping[str, Part]
-    first: Mapping[str, View]
-    """Sections before the parts, by the name of the marker in the documentation."""
-    last: Mapping[str, View]
-    """Sections after them."""
+    """The part that is compared with the paper's numbers."""
+    sections: Mapping[str, View]
+    """In the order of the page, by the name of the part or of the marker in the documentation."""
     headlines: tuple[Headline, ...]
-    numbers: tuple[Number, ...] = ()
-    """The paper's results."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The paper's results by model."""
+    place: str = ""
+    """Their place in the paper."""
     operations: Blocks | None = None
     """Operations of runs that differ in their seed alone, on a page of any runs; None for those of every task."""
 
     @property
-    def whole(self) -> tuple[str, ...]:
-        return tuple(name for name in self.parts if name != SHORT)
+    def parts(self) -> dict[str, Part]:
+        return {name: part for name, part in self.sections.items() if isinstance(part, Part)}
 
     @property
-    def published(self) -> dict[str, float]:
-        """The paper's results by model."""
-        return {number.model: number.value for number in self.numbers}
+    def whole(self) -> list[str]:
+        """Names of the parts that documentation shows."""
+        return [name for name in self.parts if name != SHORT]
 
     def command(self, part: str) -> str:
         """Return the command that makes the runs of a part."""
@@ -99,23 +95,24 @@ class Report:
     def is_one_experiment(self, records: Runs) -> bool:
         """Return whether all runs belong to parts, are on the paper's data, and differ within a part only in what the
         part varies."""
-        if not records or any(r.task not in self.tasks or r.group not in self.parts for r in records):
+        parts = self.parts
+        if not records or any(r.task not in self.tasks or r.group not in parts for r in records):
             return False
         if not all(map(runs.on_papers_data, records)):
             return False
-        names = {part: (*self.varies, *self.parts[part].varies, "seed") for part in self.parts}
+        names = {name: (*self.varies, *part.varies, "seed") for name, part in parts.items()}
         places = [[r.task, r.group, *(runs.setting(r, name) for name in names[r.group])] for r in records]
         return len({json.dumps(place) for place in places}) == len(records)
 
     def page(self, records: Runs) -> Page:
-        """Return the whole report; a section that has nothing to say is left out."""
-        shown: list[Part | View] = [*self.first.values()]
-        shown += [self.parts[part] for part in self.present(records)]
-        shown += self.last.values()
-        sections = [Section(one.title, tuple(one.blocks(records))) for one in shown]
+        """Return the whole report; an empty section is left out."""
+        absent = self.parts.keys() - self.present(records)
+        shown = [section for name, section in self.sections.items() if name not in absent]
+        sections = [Section(section.title, tuple(section.blocks(records))) for section in shown]
         sections.append(Section("Settings and seeds", (self.settings(records),)))
         sections.append(Section("How to rerun", tuple(self.rerun(records))))
-        return Page(self.title, self.about(records), tuple(section for section in sections if section.blocks))
+        about = f"{self.about} {count(len(records), 'finished run')} of {', '.join(runs.by_model(records))}."
+        return Page(self.title, about, tuple(section for section in sections if section.blocks))
 
     def present(self, records: Runs) -> list[str]:
         return [part for part in self.parts if of_part(records, part)]
@@ -123,7 +120,7 @@ class Report:
     def settings(self, records: Runs) -> Block:
         """Return every setting of every part."""
         groups = {part: of_part(records, part) for part in self.present(records)}
-        return provenance.settings(groups, "Every setting, by part of the experiment. Where runs differ, all values")
+        return results.settings(groups, "Every setting, by part of the experiment. Where runs differ, all values")
 
     def rerun(self, records: Runs) -> list[Block]:
         """Return commands, versions, and the parts that have not been run."""
@@ -131,7 +128,7 @@ class Report:
         blocks: list[Block] = ["These commands make the runs, and skip those that are done:"]
         blocks.append(Command("\n".join(dict.fromkeys(map(self.command, present)))))
         blocks += [self.missing(part) for part in self.whole if part not in present]
-        return [*blocks, provenance.environment(records)]
+        return [*blocks, results.environment(records)]
 
     def missing(self, part: str) -> str:
         return f"Not run: {self.parts[part].title.lower()}. `{self.command(part)}` makes these runs."
@@ -143,6 +140,18 @@ class Report:
             f"What the paper says ({AUTHORS}) beside {count(several, 'run')} in its setting, as far as it is known"
         )
         return [judgement.table(claims, evidence, caption) if several else self.missing(self.main)]
+
+    def effects(
+        self, records: Runs, part: str, changed: runs.Lines, names: Mapping[str, str], setting: str
+    ) -> list[Block]:
+        """Return the effect of each change of a part, a table for each model; `names` has the settings for readers,
+        `setting` describes the part."""
+        base, blocks = runs.lines(records, part), []
+        for model, some in changed.items():
+            if model in base:
+                lines = results.changes(base[model], some, names)
+                blocks.append(results.change_table(lines, self.measure, f"{model} {setting}"))
+        return [*blocks, *([] if changed.keys() <= base.keys() else [self.missing(part)])]
 
     def build(self, records: Sequence[Record], output: Path) -> list[Path]:
         """Write the page and its figures as SVG and PNG into a folder; return the paths, the page first."""
@@ -158,17 +167,17 @@ class Report:
 
     def blocks(self, records: Runs) -> dict[str, list[Block]]:
         """Return the content of the documentation: the whole experiment alone."""
-        chosen = [record for record in records if record.group in self.whole]
-        parts: dict[str, list[Block]] = {
-            name: view.blocks(chosen) if chosen else [self.missing(self.main)]
-            for name, view in {**self.first, **self.last}.items()
-            if view.documented
-        }
-        for name in self.whole:
-            parts[name] = self.parts[name].blocks(chosen) if of_part(chosen, name) else [self.missing(name)]
-        parts["settings"] = [self.settings(chosen)] if chosen else []
-        parts["versions"] = [provenance.environment(chosen)] if chosen else []
-        return parts
+        whole = self.whole
+        chosen = [record for record in records if record.group in whole]
+        blocks: dict[str, list[Block]] = {}
+        for name, section in self.sections.items():
+            if section.documented and name != SHORT:
+                there = of_part(chosen, name) if name in whole else chosen
+                missing = name if name in whole else self.main
+                blocks[name] = section.blocks(chosen) if there else [self.missing(missing)]
+        blocks["settings"] = [self.settings(chosen)] if chosen else []
+        blocks["versions"] = [results.environment(chosen)] if chosen else []
+        return blocks
 
     def illustrate(self, records: Sequence[Record], folder: Path) -> list[Path]:
         """Write the SVG files that the parts of the documentation show."""
@@ -179,20 +188,16 @@ class Report:
         return paths
 
 
-def of_model(part: str) -> Callable[[Runs, str], Runs]:
-    """Return how a headline chooses its runs: all of a cell in a part."""
-    return lambda records, cell: runs.lines(records, part).get(runs.name(cell), [])
-
-
-def headline(reports: Sequence[Report], records: Mapping[str, Runs]) -> Table:
+def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
     """Return every experiment in its main settings beside the paper's numbers: mean and 95 % interval."""
     cells = {cell: runs.name(cell) for cell in ("gru", "mufuru")}
     rows = []
     for report in reports:
         for row in report.headlines:
-            numbers = report.published if row.published else {}
+            numbers = report.numbers if row.part == report.main else {}
             stated = [f"{numbers[name]:.1f}" if name in numbers else "no number" for name in cells.values()]
-            chosen = [row.choose(records.get(report.name, ()), cell) for cell in cells]
+            here = runs.where(of_part(records.get(report.name, ()), row.part), cell__controller_size=None)
+            chosen = [runs.where(here, cell__cell=cell, **row.settings) for cell in cells]
             measured = [row.measure.interval(row.measure.summary(some)) if some else MISSING for some in chosen]
             rows.append((f"{row.title}: {row.measure.name}", *stated, *measured))
     head = [f"{name}, {where}" for where in ("paper", "here") for name in cells.values()]

@@ -1,19 +1,15 @@
-"""The inner life of trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
+"""The inside of trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
 
-from __future__ import annotations
-
-import math
 import statistics
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import runs
-from mufuru.experiments.report.figures import curves, maps
-from mufuru.experiments.report.figures.maps import Weights
+from mufuru.experiments.report import plots, runs
 from mufuru.experiments.report.page import MISSING, Block, Folded, Picture, Table
+from mufuru.experiments.report.plots import Weights
 from mufuru.experiments.report.runs import Lines, Runs
-from mufuru.experiments.report.statistics import Summary, summarise
 from mufuru.ops import PAPER
 
 BELOW = "the numbers are in the next table"
@@ -37,16 +33,16 @@ def mean(records: Runs, order: tuple[str, ...] = ()) -> Weights | None:
     return Weights(tokens, operations, means, deviations, len(same))
 
 
-def _inspection(record: Record) -> dict[str, Any]:
-    weights: dict[str, Any] = record.result.get("inspection", {}).get("operation_weights", {})
-    return weights
+def inspected(record: Record, name: str = "operation_weights") -> Any:
+    """Return a record of the inside of the trained model; empty where the run has none."""
+    return record.result.get("inspection", {}).get(name, {})
 
 
 def recorded(record: Record) -> dict[str, dict[str, float]]:
     """Return token -> operation -> weight; tokens that were never read are left out."""
-    inspected = _inspection(record)
-    rows = zip(inspected.get("tokens", ()), inspected.get("weight", ()), strict=True)
-    return {token: dict(zip(inspected["ops"], row, strict=True)) for token, row in rows if row is not None}
+    weights = inspected(record)
+    rows = zip(weights.get("tokens", ()), weights.get("weight", ()), strict=True)
+    return {token: dict(zip(weights["ops"], row, strict=True)) for token, row in rows if row is not None}
 
 
 def ordered(names: Iterable[str], order: tuple[str, ...]) -> tuple[str, ...]:
@@ -55,34 +51,30 @@ def ordered(names: Iterable[str], order: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def chosen(records: Runs) -> Record | None:
-    """Return one run to look at: the best validation accuracy, the first seed of equals. The test set has no say."""
+    """Return the run with the best validation accuracy, the first seed among equals. The test set is not used."""
     usable = [record for record in records if recorded(record)]
     return min(usable, key=lambda r: (-(runs.metric(r, "valid") or 0.0), runs.setting(r, "seed")), default=None)
 
 
-def effective(records: Runs) -> Summary | None:
-    """Return over how many operations a unit spreads its weight at one step: the exponential of the mean entropy."""
-    entropies = [_inspection(record).get("entropy") for record in records]
-    known = [math.exp(entropy) for entropy in entropies if entropy is not None]
-    return summarise(known) if known else None
-
-
-def table(weights: Weights, caption: str) -> Table:
-    """Return the numbers of the heat map, with the deviation between runs where there are several."""
+def table(weights: Weights, caption: str, counts: Mapping[str, int] | None = None) -> Table:
+    """Return the numbers of the heat map, with the deviation between runs where there are several, and how often each
+    token was read where `counts` are given."""
     rows = []
     for index, token in enumerate(weights.tokens):
         cells = [f"{value:.2f}" for value in weights.values[index]]
         if weights.deviations:
             cells = [f"{cell} ± {d:.2f}" for cell, d in zip(cells, weights.deviations[index], strict=True)]
-        rows.append((token, *cells))
-    return Table(caption, ("token", *weights.operations), tuple(rows))
+        times = () if counts is None else (f"{counts[token]:,}" if token in counts else MISSING,)
+        rows.append((token, *times, *cells))
+    first = ("token",) if counts is None else ("read", "times")
+    return Table(caption, (*first, *weights.operations), tuple(rows))
 
 
 def picture(name: str, panels: Mapping[str, Weights], caption: str, rows: str = "tokens") -> Picture:
     """Return one heat map for each title."""
     first = next(iter(panels.values()))
     alt = f"Heat map of {len(first.tokens)} {rows} by {len(first.operations)} operations; {BELOW}"
-    return Picture(name, lambda: maps.operations(panels), alt, caption)
+    return Picture(name, lambda: plots.operations(panels), alt, caption)
 
 
 def use(name: str, lines: Lines, where: str) -> list[Block]:
@@ -99,29 +91,20 @@ def use(name: str, lines: Lines, where: str) -> list[Block]:
         for place, panels in enumerate([titles] if alike else [{title: w} for title, w in titles.items()])
     ]
     for title, weights in means.items():
-        blocks.append(Folded(f"{title}: the weights as a table", _counted(weights, lines[title], title)))
+        deviation = " and its standard deviation between runs" if weights.n > 1 else ""
+        # all runs read the same data
+        seen: dict[str, Any] = next((w for record in lines[title] if "counts" in (w := inspected(record))), {})
+        counts = dict(zip(seen.get("tokens", ()), seen.get("counts", ()), strict=True))
+        content = table(weights, f"{title}: mean weight{deviation}", counts)
+        blocks.append(Folded(f"{title}: the weights as a table", content))
         if spread := _spread(weights, lines[title], title):
             blocks.append(Folded(f"{title}: the spread within a class", spread))
     return blocks
 
 
-def _counted(weights: Weights, records: Runs, title: str) -> Table:
-    """Return the weights with how often a class was read: all runs read the same data."""
-    caption = f"{title}: mean weight" + (" and its standard deviation between runs" if weights.n > 1 else "")
-    plain = table(weights, caption)
-    seen = next((counts for record in records if (counts := _counts(record))), {})
-    rows = tuple((row[0], f"{seen[row[0]]:,}" if row[0] in seen else MISSING, *row[1:]) for row in plain.rows)
-    return Table(caption, ("read", "times", *plain.head[1:]), rows)
-
-
-def _counts(record: Record) -> dict[str, int]:
-    inspected = _inspection(record)
-    return dict(zip(inspected.get("tokens", ()), inspected.get("counts", ()), strict=False))
-
-
 def _spread(weights: Weights, records: Runs, title: str) -> Table | None:
     """Return how much the words of one class differ; None where the runs did not record it."""
-    every = [classes for record in records if (classes := record.result.get("inspection", {}).get("classes"))]
+    every = [inspected(record, "classes") for record in records]
     rows = []
     for name in weights.tokens:
         if here := [classes[name]["sd"] for classes in every if name in classes]:
@@ -132,24 +115,23 @@ def _spread(weights: Weights, records: Runs, title: str) -> Table | None:
 
 def over_training(name: str, lines: Lines) -> list[Block]:
     """Return how the use of the operations changed in training; nothing where no curve holds it."""
-    held = {title: records for title, records in lines.items() if curves.operations_of(records)}
+    held = {title: records for title, records in lines.items() if plots.operations_of(records)}
     if not held:
         return []
     every = [record for records in held.values() for record in records]
-    by = curves.axis_of(every)
-    alt = f"Mean weight of {', '.join(curves.operations_of(every))} by {by}, for {', '.join(held)}"
+    by = plots.axis_of(every)
+    alt = f"Mean weight of {', '.join(plots.operations_of(every))} by {by}, for {', '.join(held)}"
     caption = (
         "Use of the operations while it learns: mean weight over units and a part of the validation data, first "
         "layer. Mean over the seeds, and the middle half of the runs as a shade."
     )
-    return [Picture(name, lambda: curves.draw_use(held, by), alt, caption)]
+    return [Picture(name, lambda: plots.use(held, by), alt, caption)]
 
 
 def sentences_of(record: Record) -> list[dict[str, Any]]:
     """Return `[{"word", "text", "label", "tokens": [{"token", "weights", "probability"}]}]`, where the sentence was
     chosen for the word and the probability is the label's."""
-    sentences: list[dict[str, Any]] = record.result.get("inspection", {}).get("sentences", [])
-    return sentences
+    return list(inspected(record, "sentences"))
 
 
 def sentences(name: str, records: Runs) -> list[Block]:
@@ -163,19 +145,12 @@ def sentences(name: str, records: Runs) -> list[Block]:
         "sentence ended there."
     ]
     for number, sentence in enumerate(sentences_of(one), 1):
-        blocks += _sentence(f"{name}-{number}", sentence)
+        steps, label, text = sentence["tokens"], sentence["label"], sentence["text"]
+        # a file of records has lost the order of the run
+        ops = ordered(steps[0]["weights"], PAPER)
+        alt = f"Heat map of {len(steps)} words by operations, and the probability after each; {BELOW}"
+        caption = f"“{text}” ({label}; the first short sentence with “{sentence['word']}”)."
+        blocks.append(Picture(f"{name}-{number}", partial(plots.sentence, steps, ops, label), alt, caption))
+        rows = tuple((s["token"], *(f"{s['weights'][op]:.2f}" for op in ops), f"{s['probability']:.2f}") for s in steps)
+        blocks.append(Folded("The sentence as a table", Table(f"“{text}”", ("word", *ops, str(label)), rows)))
     return blocks
-
-
-def _sentence(name: str, sentence: dict[str, Any]) -> list[Block]:
-    steps, label, text = sentence["tokens"], sentence["label"], sentence["text"]
-    # a file of records has lost the order of the run
-    ops = ordered(steps[0]["weights"], PAPER)
-    alt = f"Heat map of {len(steps)} words by operations, and the probability after each; {BELOW}"
-    caption = f"“{text}” ({label}; the first short sentence with “{sentence['word']}”)."
-    rows = tuple((s["token"], *(f"{s['weights'][op]:.2f}" for op in ops), f"{s['probability']:.2f}") for s in steps)
-    content = Table(f"“{text}”", ("word", *ops, str(label)), rows)
-    return [
-        Picture(name, lambda: maps.sentence(steps, ops, label), alt, caption),
-        Folded("The sentence as a table", content),
-    ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mufuru.disk import write_atomically
 from mufuru.experiments.report import figures
@@ -22,8 +22,7 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Plain text in rows."""
 
     caption: str
@@ -54,21 +53,19 @@ class Picture:
 
     def write(self, folder: Path) -> list[Path]:
         """Write the figure as SVG and PNG; return the paths."""
-        paths = [folder / f"{self.name}.svg", folder / f"{self.name}.png"]
-        write_atomically(paths[0], self.svg)
-        write_atomically(paths[1], figures.png(self.figure))
-        return paths
+        files = {folder / f"{self.name}.svg": self.svg, folder / f"{self.name}.png": figures.png(self.figure)}
+        for path, content in files.items():
+            write_atomically(path, content)
+        return list(files)
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """Lines to type."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(NamedTuple):
     """A table that opens on a click, and always in print."""
 
     title: str
@@ -79,14 +76,12 @@ Block = str | Table | Picture | Command | Folded
 """A string is a paragraph."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     title: str
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     title: str
     lead: str
     sections: tuple[Section, ...]

@@ -1,62 +1,34 @@
 """Pages as text. HTML: one file that needs no network, with style and pictures inside and everything else forbidden.
 Markdown: blocks for the documentation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
+from string import Template
 
 from mufuru.experiments.report.page import Block, Command, Folded, Page, Picture, Section, Table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 PIXELS = 96 / 72
 """CSS pixels in a point, in which matplotlib gives sizes."""
-READABLE = 40
-"""A picture is not shrunk below this many em: on a phone it can be pushed sideways instead."""
-
-
-CSS = Path(__file__).with_name("page.css")
+READABLE = 40 * 16
+"""A picture is not shrunk below this many pixels: on a phone it can be pushed sideways instead."""
+TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def html(page: Page) -> bytes:
     """Return the whole file."""
-    body = "\n".join(_section(section) for section in page.sections)
     links = "".join(f'<li><a href="#{_anchor(s.title)}">{escape(s.title)}</a></li>' for s in page.sections)
-    text = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(page.title)}</title>
-<style>{_style()}</style>
-</head>
-<body>
-<header>
-<h1>{escape(page.title)}</h1>
-<p class="lead">{_words(page.lead)}</p>
-<nav aria-label="Sections"><ul>{links}</ul></nav>
-</header>
-<main>
-{body}
-</main>
-<footer>Written by mufuru from the records of finished runs.</footer>
-</body>
-</html>
-"""
-    return text.encode(errors="backslashreplace")
-
-
-def _style() -> str:
-    """Return the style sheet without its first line, a comment."""
-    return "\n" + CSS.read_text(encoding="utf-8").partition("\n")[2]
+    # the first line of the style sheet is a comment
+    style = "\n" + TEMPLATE.with_suffix(".css").read_text(encoding="utf-8").partition("\n")[2]
+    parts = {"policy": POLICY, "title": escape(page.title), "style": style, "lead": _words(page.lead), "links": links}
+    parts["body"] = "\n".join(map(_section, page.sections))
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(parts).encode(errors="backslashreplace")
 
 
 def _section(section: Section) -> str:
-    blocks = "\n".join(_block(block) for block in section.blocks)
+    blocks = "\n".join(map(_block, section.blocks))
     name = _anchor(section.title)
     return f'<section aria-labelledby="{name}">\n<h2 id="{name}">{escape(section.title)}</h2>\n{blocks}\n</section>'
 
@@ -66,7 +38,10 @@ def _block(block: Block) -> str:
         case Table():
             return _table(block)
         case Picture():
-            return _picture(block)
+            return (
+                f'<figure>\n<div class="picture" role="region" tabindex="0" aria-label="{escape(block.name)}">'
+                f"{_inline(block)}</div>\n<figcaption>{escape(block.caption)}</figcaption>\n</figure>"
+            )
         case Command():
             return f"<pre><code>{escape(block.text)}</code></pre>"
         case Folded():
@@ -76,7 +51,7 @@ def _block(block: Block) -> str:
 
 
 def _words(text: str) -> str:
-    """Write a paragraph: between backquotes stands code."""
+    """Write a paragraph, with code between backquotes."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -85,30 +60,22 @@ def _anchor(title: str) -> str:
 
 
 def _table(content: Table) -> str:
-    """Write headers for every column and row; wide tables scroll inside their own frame, by keyboard too."""
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in content.head)
-    rows = "\n".join(_row(row, content.head) for row in content.rows)
+    """Write headers for every column and row; wide tables scroll inside their own frame, by keyboard too. On a narrow
+    screen each cell of a wordy table shows its column's name."""
+    names = [escape(cell) for cell in content.head]
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    rows = "\n".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f'<td data-label="{name}">{escape(c)}</td>' for name, c in zip(names[1:], cells, strict=True))
+        + "</tr>"
+        for first, *cells in content.rows
+    )
     kind = ' class="wordy"' if content.wordy else ""
     label = escape(content.caption.split(".")[0], quote=True)
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table{kind}>\n'
         f"<caption><span>{escape(content.caption)}</span></caption>\n"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>"
-    )
-
-
-def _row(row: tuple[str, ...], head: tuple[str, ...]) -> str:
-    """Write a row; on a narrow screen each cell of a wordy table brings its column's name."""
-    first, *others = row
-    cells = zip(head[1:], others, strict=True)
-    named = "".join(f'<td data-label="{escape(name)}">{escape(cell)}</td>' for name, cell in cells)
-    return f'<tr><th scope="row">{escape(first)}</th>{named}</tr>'
-
-
-def _picture(content: Picture) -> str:
-    return (
-        f'<figure>\n<div class="picture" role="region" tabindex="0" aria-label="{escape(content.name)}">'
-        f"{_inline(content)}</div>\n<figcaption>{escape(content.caption)}</figcaption>\n</figure>"
     )
 
 
@@ -120,17 +87,13 @@ def _inline(content: Picture) -> str:
     text = re.sub(r'\bid="', f'id="{prefix}', text)
     text = text.replace("url(#", f"url(#{prefix}").replace('href="#', f'href="#{prefix}')
     opening, rest = text.split(">", 1)
-    width = round(float(_attribute(opening, "width").removesuffix("pt")) * PIXELS)
-    least = min(width, READABLE * 16)
+    given = dict(re.findall(r'\b(width|viewBox)="([^"]*)"', opening))
+    width = round(float(given["width"].removesuffix("pt")) * PIXELS)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'aria-label="{escape(content.alt, quote=True)}" viewBox="{_attribute(opening, "viewBox")}" '
-        f'style="width:{width}px;max-width:max(100%,{least}px)">{rest.strip()}'
+        f'aria-label="{escape(content.alt, quote=True)}" viewBox="{given["viewBox"]}" '
+        f'style="width:{width}px;max-width:max(100%,{min(width, READABLE)}px)">{rest.strip()}'
     )
-
-
-def _attribute(tag: str, name: str) -> str:
-    return str(re.findall(rf'\b{name}="([^"]*)"', tag)[0])
 
 
 def markdown(blocks: Iterable[Block], pictures: str) -> str:
@@ -155,7 +118,7 @@ def _markdown(block: Block, pictures: str) -> str:
 
 
 def markdown_table(content: Table) -> str:
-    """Return the caption as a paragraph, then the table; numbers stand to the right."""
+    """Return the caption as a paragraph, then the table; numbers are right-aligned."""
     rule = tuple("---" if column == 0 or content.wordy else "---:" for column in range(len(content.head)))
     lines = [_line(content.head), "|" + "|".join(rule) + "|", *(_line(row) for row in content.rows)]
     return f"{_escaped(content.caption)}\n\n" + "\n".join(lines) + "\n"

@@ -1,25 +1,26 @@
-"""Results of runs as tables and figures: by model, by cell, and by what was changed."""
+"""Runs as tables and figures: results by model, by cell and by change; and settings, versions and commands."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import figures, provenance, runs
-from mufuru.experiments.report.figures import Look, curves, marks
+from mufuru.experiments.report import figures, plots, runs
+from mufuru.experiments.report.figures import Look
 from mufuru.experiments.report.measure import PERPLEXITY, Measure
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
 from mufuru.experiments.report.runs import Lines, Runs
 
 INTERVAL = "mean over the seeds and, in brackets, its 95 % interval (Student's t; n/a for one run)"
 NO_CURVES = "The records hold no learning curves: only run folders do."
-BOTH = {"mufuru", "gru"}
+Numbers = Mapping[str, float]
+"""The paper's results by model."""
+MANY = 4
+"""More lists than these are counted and not written out."""
 
 
-def table(
-    lines: Lines, measure: Measure, caption: str, against: str = "", published: Mapping[str, float] | None = None
-) -> Table:
+def table(lines: Lines, measure: Measure, caption: str, against: str, published: Numbers | None) -> Table:
     """Return a row for each line: mean, spread and every run on the test data, the mean on the validation data; beside
     them the difference to one of the lines, seed by seed, and the published numbers."""
     against = against if against in lines and len(lines) > 1 else ""
@@ -28,72 +29,44 @@ def table(
     head += ["the paper"] if published else []
     rows = []
     for name, records in lines.items():
-        row = (name, *_row(records, measure))
+        test, valid = measure.summary(records), measure.summary(records, "valid")
+        sizes = ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records}))
+        every = MISSING if test is None else ", ".join(map(measure.value, test.values))
+        row = [name, sizes, measure.interval(test), measure.deviation(test), every, measure.interval(valid)]
         if against:
-            row += (MISSING if name == against else measure.change(measure.difference(records, lines[against])),)
+            row.append(MISSING if name == against else measure.change(measure.difference(records, lines[against])))
         if published:
-            row += (f"{published[name]:.1f}" if name in published else MISSING,)
-        rows.append(row)
+            row.append(f"{published[name]:.1f}" if name in published else MISSING)
+        rows.append(tuple(row))
     return Table(caption, tuple(head), tuple(rows))
 
 
-def _row(records: Runs, measure: Measure) -> tuple[str, ...]:
-    test, valid = measure.summary(records), measure.summary(records, "valid")
-    every = MISSING if test is None else ", ".join(map(measure.value, test.values))
-    sizes = ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records}))
-    return sizes, measure.interval(test), measure.deviation(test), every, measure.interval(valid)
+def models(
+    lines: Lines, measure: Measure, caption: str, figure: str = "", against: str = "", published: Numbers | None = None
+) -> list[Block]:
+    """Return a figure, if it has a name, and a table of these lines."""
+    shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
+    return [*shown, table(lines, measure, f"{caption}: {INTERVAL}", against, published)]
 
 
 def section(
-    part: str,
-    measure: Measure,
-    caption: str,
-    against: str = "GRU",
-    published: Mapping[str, float] | None = None,
-    figure: str = "",
+    part: str, measure: Measure, caption: str, figure: str = "", published: Numbers | None = None
 ) -> Callable[[Runs], list[Block]]:
-    """Return the section of a part, by model: a figure if it has a name, and a table."""
-
-    def blocks(records: Runs) -> list[Block]:
-        lines = runs.lines(records, part)
-        shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
-        return [*shown, table(lines, measure, f"{caption}: {INTERVAL}", against, published)]
-
-    return blocks
+    """Return the section of a part, by model."""
+    return lambda records: models(runs.lines(records, part), measure, caption, figure, "GRU", published)
 
 
-def pivot(
-    rows: Mapping[Any, Runs],
-    head: tuple[str, ...],
-    caption: str,
-    entry: Callable[[Runs], str],
-    lead: Measure | None = None,
-) -> Table:
-    """Return a row for each group of runs, by the row's first entries, and a column for each cell; with a measure of
-    the lead, one more column for MuFuRU minus GRU, seed by seed, where both ran."""
-    cells = runs.cells(record for records in rows.values() for record in records)
-    leading = lead if lead and set(cells) >= BOTH else None
-    lines = []
-    for name, records in rows.items():
-        by_cell = {cell: runs.where(records, cell__cell=cell) for cell in cells}
-        line = (*name, *map(entry, by_cell.values()))
-        line += (leading.change(leading.difference(by_cell["mufuru"], by_cell["gru"])),) if leading else ()
-        lines.append(line)
-    names = (*head, *map(runs.name, cells), *(["MuFuRU − GRU"] if leading else []))
-    return Table(caption, names, tuple(lines))
-
-
-def dots(name: str, lines: Lines, measure: Measure, published: Mapping[str, float] | None = None) -> Picture:
+def dots(name: str, lines: Lines, measure: Measure, published: Numbers | None) -> Picture:
     """Return the same lines as a figure."""
     caption = f"Test {measure.name}: mean (mark), 95 % interval (bar) and every run (faint marks)."
     caption += " Upright stroke: the paper." if published else ""
     alt = f"Dot plot of test {measure.name} of {', '.join(lines)}; the numbers are in the next table"
     drawn = {line: (runs.cell_of(records[0]), measure.summary(records)) for line, records in lines.items()}
-    return Picture(name, lambda: marks.models(drawn, measure, published or {}), alt, caption)
+    return Picture(name, lambda: plots.models(drawn, measure, published or {}), alt, caption)
 
 
 def bar(lines: Lines, measure: Measure, value: float) -> str:
-    """Say whether MuFuRU's mean comes to the bar."""
+    """Describe whether MuFuRU's mean reaches the bar."""
     summary = measure.summary(lines.get("MuFuRU", ()))
     if summary is None:
         return "No run of MuFuRU is finished."
@@ -109,7 +82,7 @@ def changes(base: Runs, changed: Runs, names: Mapping[str, str]) -> dict[str, li
     """
 
     def words(record: Record) -> str:
-        values = {name: provenance.plain(runs.setting(record, name)) for name in runs.differing(base[0], record)}
+        values = {name: runs.plain(runs.setting(record, name)) for name in runs.differing(base[0], record)}
         return ", ".join(f"{names.get(name, name)} {value}" for name, value in values.items())
 
     groups = runs.grouped(sorted(changed, key=lambda record: _order(base[0], record, list(names))), words)
@@ -143,20 +116,6 @@ def change_table(lines: Lines, measure: Measure, caption: str) -> Table:
     return Table(f"{caption}. A {sign} change is for the better", head, tuple(rows))
 
 
-def choice_tables(
-    base: Lines, changed: Lines, measure: Measure, names: Mapping[str, str], missing: str, setting: str
-) -> list[Block]:
-    """Return the effect of each change of a model's base, a table for each model; `missing` names the runs that a base
-    needs, `setting` describes the base."""
-    blocks: list[Block] = []
-    for model, records in changed.items():
-        if model in base:
-            blocks.append(change_table(changes(base[model], records, names), measure, f"{model} {setting}"))
-        elif missing not in blocks:
-            blocks.append(missing)
-    return blocks
-
-
 def no_gain(tried: Mapping[str, Lines], measure: Measure) -> list[Block]:
     """Return the changes that did not help on the validation data, by model; the first line of each is its base."""
     rows = []
@@ -171,23 +130,27 @@ def no_gain(tried: Mapping[str, Lines], measure: Measure) -> list[Block]:
     return [Table("Tried, and no better on the validation data", head, tuple(rows))] if rows else []
 
 
-def curve_picture(name: str, rows: curves.Groups, metric: str, looks: Mapping[str, Look], caption: str) -> Picture:
+def curve_picture(name: str, rows: plots.Groups, metric: str, looks: Mapping[str, Look], caption: str) -> Picture:
     """Return learning curves: a row of figures for each title, of which a single one may be empty."""
-    by = curves.axis_of([record for lines in rows.values() for records in lines.values() for record in records])
+    by = plots.axis_of([record for lines in rows.values() for records in lines.values() for record in records])
     titles = f", with {' and '.join(rows)}," if any(rows) else ""
     alt = f"Training loss and validation {metric} by {by}{titles} for {', '.join(looks)}"
-    return Picture(name, lambda: curves.draw(rows, metric, looks, by), alt, caption)
+    return Picture(name, lambda: plots.curves(rows, metric, looks, by), alt, caption)
+
+
+def with_curves(lines: Lines) -> dict[str, list[Record]]:
+    """Return the runs that have a learning curve."""
+    return {name: kept for name, some in lines.items() if (kept := [record for record in some if record.curve])}
 
 
 def learning(name: str, parts: Mapping[str, tuple[str, Lines]], measure: Measure) -> list[Block]:
     """Return the learning curves of each part, by the part's name: its title, and its lines."""
     blocks: list[Block] = []
     for part, (title, lines) in parts.items():
-        curved = {line: kept for line, some in lines.items() if (kept := [record for record in some if record.curve])}
-        looks = {
-            line: figures.look_of(line, runs.cell_of(records[0]), place)
-            for place, (line, records) in enumerate(curved.items())
-        }
+        curved = with_curves(lines)
+        # variants share the cell of the line with the plain name, and get looks of their own
+        cells = {line: "" if line.endswith(")") else runs.cell_of(records[0]) for line, records in curved.items()}
+        looks = {line: figures.look(cell, place) for place, (line, cell) in enumerate(cells.items())}
         caption = (
             f"{title}: mean over the seeds, and the middle half of the runs as a shade. Where runs end at different "
             "times, the mean is over those that go on."
@@ -211,3 +174,44 @@ def dynamic(lines: Lines) -> list[Block]:
     head = ("model", "seed", "test perplexity", "with dynamic evaluation", "learning rate", "best on validation of")
     caption = "Apart: with dynamic evaluation a model goes on learning from the test text that it has predicted"
     return [Table(caption, head, tuple(rows))] if rows else []
+
+
+def settings(groups: Mapping[str, Runs], caption: str) -> Table:
+    """Return every setting of each group of runs; where its runs differ, all values."""
+    return _values(
+        {name: [record.config for record in records] for name, records in groups.items()}, caption, "setting"
+    )
+
+
+def environment(records: Runs) -> Table:
+    """Return versions, commit and machine."""
+    made_with = [{key: value for key, value in r.environment.items() if key != "command"} for r in records]
+    return _values({"value": made_with}, "Versions, commit and machine. Where runs differ, all values", "made with")
+
+
+def _values(groups: Mapping[str, list[dict[str, Any]]], caption: str, title: str) -> Table:
+    """Return a row for each dotted name, with all its values in each group."""
+    flat = [list(map(runs.flat, members)) for members in groups.values()]
+    # a file of records has lost the order of the settings
+    names = sorted({name for members in flat for member in members for name in member})
+    rows = ((name, *(listed(m[name] for m in members if name in m) for members in flat)) for name in names)
+    return Table(caption, (title, *groups), tuple(rows), wordy=True)
+
+
+def commands(records: Runs) -> list[str]:
+    """Return the different command lines, each once."""
+    every = [r.environment["command"] for r in records if r.environment.get("command")]
+    return sorted({shlex.join(c) if isinstance(c, list) else str(c) for c in every})
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Write all different values, in order; whole numbers without gaps as a range."""
+    different = {json.dumps(value): value for value in values}
+    order = sorted(
+        different.values(), key=lambda v: (isinstance(v, str), v if isinstance(v, int | float) else 0, str(v))
+    )
+    if len(order) > 2 and all(type(v) is int for v in order) and order[-1] - order[0] == len(order) - 1:
+        return f"{order[0]} to {order[-1]}"
+    if len(order) > MANY and any(isinstance(v, list) for v in order):
+        return f"{len(order)} different"
+    return (" · " if any(isinstance(v, list) for v in order) else ", ").join(map(runs.plain, order)) or MISSING

@@ -1,7 +1,5 @@
 """Queries on records: settings, models, groups of runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -17,7 +15,7 @@ Key = TypeVar("Key", bound=Hashable)
 CELLS = {"mufuru": "MuFuRU", "gru": "GRU", "lstm": "LSTM", "vanilla": "tanh RNN"}
 """Names of the cells for readers, in the order of every table and legend."""
 MODEL = ("cell.cell", "cell.controller_size", "cell.controller_activation")
-"""The settings that tell models apart."""
+"""The settings by which models are distinguished."""
 
 
 def setting(record: Record, path: str) -> Any:
@@ -61,9 +59,23 @@ def of_part(records: Runs, part: str) -> list[Record]:
 
 
 def values(records: Iterable[Record], path: str) -> list[Any]:
-    """Return the different values of a setting, in order; None first."""
+    """Return the different values of a setting, in order: None, numbers, texts and lists."""
     different = {json.dumps(value): value for value in (setting(record, path) for record in records)}
-    return sorted(different.values(), key=lambda value: (value is not None, isinstance(value, str), value or 0))
+    return sorted(different.values(), key=_order)
+
+
+def _order(value: Any) -> tuple[bool, bool, Any]:
+    words = isinstance(value, str | list)
+    return value is not None, words, plain(value) if words else value or 0
+
+
+def plain(value: Any) -> str:
+    """Write a value of JSON as people do."""
+    if isinstance(value, list):
+        return " ".join(map(plain, value))
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def cells(records: Iterable[Record]) -> list[str]:
@@ -89,13 +101,15 @@ def metric(record: Record, split: str = "test", key: str = "accuracy") -> float 
 
 
 def cell_of(record: Record) -> str:
-    """Return the name of the cell, wherever the task's settings have it."""
+    """Return the name of the cell, from either place in the settings."""
     return str(setting(record, "cell.cell") or setting(record, "cell"))
 
 
 def model(record: Record) -> str:
     """Return a model's name for readers: the cell, and the controller where it has one."""
     cell = cell_of(record)
+    if setting(record, "cell") is None:
+        return record.task
     if record.task in KINDS and cell in (names := KINDS[record.task].cell_names):
         return names[cell]
     controller = setting(record, "cell.controller_size")
@@ -107,7 +121,13 @@ def model(record: Record) -> str:
 
 def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the runs of each model: MuFuRU first, then those with a controller, then the others."""
-    return grouped(sorted(records, key=_place), model)
+    order = list(CELLS)
+
+    def place(record: Record) -> tuple[int, int, str, str]:
+        cell, controller, activation = cell_of(record), *(setting(record, path) for path in MODEL[1:])
+        return order.index(cell) if cell in order else len(order), controller or 0, activation or "", cell
+
+    return grouped(sorted(records, key=place), model)
 
 
 def lines(records: Runs, part: str) -> dict[str, list[Record]]:
@@ -129,23 +149,22 @@ def mufuru(records: Runs, titles: Mapping[str, str]) -> dict[str, list[Record]]:
     return {title: some for part, title in titles.items() if (some := lines(records, part).get("MuFuRU"))}
 
 
-def _place(record: Record) -> tuple[int, int, str, str]:
-    cell, order = cell_of(record), list(CELLS)
-    controller = setting(record, "cell.controller_size") or 0
-    activation = setting(record, "cell.controller_activation") or ""
-    return (order.index(cell) if cell in order else len(order), int(controller), str(activation), cell)
-
-
-def by_settings(records: Runs) -> dict[tuple[str, ...], list[Record]]:
+def by_settings(records: Runs) -> dict[str, list[Record]]:
     """Return the runs of each model and, where runs differ in more than model and seed, of each setting."""
-    known = dict.fromkeys(path for record in records for path in flat(record.config))
-    differ = [path for path in known if path not in (*MODEL, "cell", "seed") and len(values(records, path)) > 1]
+    differ = [path for path in varying(records) if path not in (*MODEL, "cell", "seed")]
 
-    def named(record: Record) -> tuple[str]:
-        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {setting(record, path)}" for path in differ]
-        return (", ".join([model(record), *changes]),)
+    def named(record: Record) -> str:
+        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {plain(setting(record, path))}" for path in differ]
+        return ", ".join([model(record), *changes])
 
-    return grouped((record for some in by_model(records).values() for record in some), named)
+    ordered = sorted(records, key=lambda record: [_order(setting(record, path)) for path in differ])
+    return grouped((record for some in by_model(ordered).values() for record in some), named)
+
+
+def varying(records: Runs) -> list[str]:
+    """Return the settings in which the runs differ, by their dotted names, the seed last."""
+    names = sorted({name for r in records for name in flat(r.config)}, key=lambda name: (name == "seed", name))
+    return [name for name in names if len({json.dumps(setting(record, name)) for record in records}) > 1]
 
 
 def differing(base: Record, record: Record) -> list[str]:

@@ -1,33 +1,84 @@
 """Shared parts of the experiments: what an experiment is, and how a list of settings becomes a list of runs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple
+
+import tyro
 
 from mufuru.experiments.engine.sweep import Job
-from mufuru.experiments.report import runs
-from mufuru.experiments.report.experiment import Report
-from mufuru.experiments.report.runs import Runs
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.report.experiment import SHORT, Report
+from mufuru.experiments.settings import check_positive
 from mufuru.experiments.tasks.cells import CellName
 
-Config = TypeVar("Config")
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Jobs = Annotated[int | None, tyro.conf.arg(aliases=["-j"], metavar="N", help=(
+    "Runs at the same time, with one thread each; None for one on each usable core."
+))]  # fmt: skip
+Cluster = Annotated[str | None, tyro.conf.arg(metavar="auto|HOST:PORT", help=(
+    "Make the runs on a Ray cluster: auto for the one that this machine belongs to; None for this machine alone."
+))]  # fmt: skip
+Store = Annotated[str | None, tyro.conf.arg(metavar="URL", help=(
+    "Keep the runs behind a URL that all nodes reach, such as s3://bucket/folder; records of finished runs come to "
+    "--output. None to keep them in --output, which all nodes of a cluster have to share."
+))]  # fmt: skip
 
 
-class Grid(Protocol):
-    """A dataclass whose fields are options of the command."""
+class Setting(NamedTuple):
+    """A run without its seed, and the seeds it is made with."""
 
-    def jobs(self, root: Path) -> list[Job]: ...
+    group: str
+    what: str
+    """Difference within the group."""
+    kind: str
+    """Name of the task."""
+    config: Any
+    seeds: range
+    option: str = ""
+    """Value of --part that makes it; empty for the group."""
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """An experiment of the paper."""
+class Grid(ABC):
+    """The runs of an experiment; the fields are options of the command."""
 
-    report: Report
+    part: str = "all"
+    seeds: int | None = None
+    short: Flag = False
+
+    def __post_init__(self) -> None:
+        check_positive(self, "seeds")
+
+    @abstractmethod
+    def settings(self) -> Iterable[Setting]:
+        """Return the settings of all parts, the short form among them."""
+
+    @staticmethod
+    @abstractmethod
+    def cost(config: Any) -> float:
+        """Return about how long a run takes at most, in seconds or compared with others."""
+
+    def jobs(self, root: Path) -> list[Job]:
+        """Return the runs of the part, or all but the short form, each in a folder named after what it differs in.
+
+        The first seed of every setting comes before any second, as long runs may be stopped; among them the longest
+        come first, so that no core ends with a long one alone.
+        """
+        part, made = SHORT if self.short else self.part, []
+        for group, what, kind, config, seeds, option in self.settings():
+            if part == (option or group) or (part == "all" and group != SHORT):
+                for seed in seeds:
+                    name, seeded = f"{group}/{what}/seed-{seed}", replace(config, seed=seed)
+                    made.append(Job(name, kind, seeded, root / name, self.cost(seeded)))
+        return sorted(made, key=lambda job: (job.config.seed, -job.cost))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Report):
+    """An experiment of the paper: its report, and its runs."""
+
     grid: type[Grid]
     example: str
     """Value of --part and more options, for an example in the help."""
@@ -38,70 +89,13 @@ class Experiment:
     """Most lines of a learning curve in a file of records; 0 for none."""
     unfinished: frozenset[str] = frozenset()
     """Parts whose runs are still being made: results/ may hold some of them, and no page shows them."""
-    columns: tuple[str, ...] = ("model",)
-    """First columns of the tables in the terminal."""
-    lines: Callable[[Runs], Mapping[tuple[str, ...], Runs]] = runs.by_settings
-    """Rows of these tables: runs that differ in their seed alone, by the entries of the columns."""
-
-    @property
-    def every_run(self) -> list[Job]:
-        return self.grid().jobs(Path())
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A run without its seed, and the seeds it is made with."""
-
-    group: str
-    what: str
-    """Difference within the group."""
-    kind: str
-    """Name of the task."""
-    config: Any
-    seeds: range
+def with_cell(config: Any, cell: CellName | None = None, **changes: Any) -> Any:
+    """Return the settings with another cell, without the options that it lacks, or other settings of the cell."""
+    layer = config.cell.for_cell(cell) if cell else config.cell
+    return replace(config, cell=replace(layer, **changes))
 
 
-def jobs(root: Path, settings: Iterable[Setting], cost: Callable[[Any], float]) -> list[Job]:
-    """Return all runs, each in a folder named after what it differs in."""
-    made = []
-    for setting in settings:
-        for seed in setting.seeds:
-            name, config = f"{setting.group}/{setting.what}/seed-{seed}", replace(setting.config, seed=seed)
-            made.append(Job(name, setting.kind, config, root / name, cost(config)))
-    return made
-
-
-def longest_first(made: list[Job]) -> list[Job]:
-    """Sort runs so that no core ends with a long one alone."""
-    return sorted(made, key=lambda job: -job.cost)
-
-
-def seeds_first(made: list[Job]) -> list[Job]:
-    """Put the first seed of every setting before any second: long runs may be stopped."""
-    return sorted(longest_first(made), key=lambda job: int(job.config.seed))
-
-
-def with_cell(config: Config, **changes: Any) -> Config:
-    return _changed(config, "cell", **changes)
-
-
-def with_training(config: Config, **changes: Any) -> Config:
-    return _changed(config, "training", **changes)
-
-
-def for_cell(config: Config, cell: CellName, **changes: Any) -> Config:
-    """Return the same setting for another cell, without the options that it lacks."""
-    settings: Any = config
-    changed: Config = replace(settings, cell=replace(settings.cell.for_cell(cell), **changes))
-    return changed
-
-
-def _changed(config: Config, part: str, **changes: Any) -> Config:
-    settings: Any = config
-    changed: Config = replace(settings, **{part: replace(getattr(settings, part), **changes)})
-    return changed
-
-
-def check_seeds(seeds: int | None) -> None:
-    if seeds is not None and seeds < 1:
-        raise SettingError(f"seeds should be at least 1, got {seeds}")
+def with_training(config: Any, **changes: Any) -> Any:
+    return replace(config, training=replace(config.training, **changes))

@@ -1,26 +1,18 @@
 """The language-model experiment: its runs, the paper's claims and numbers, and its page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
-from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.report import claims, inspection, results, runs
-from mufuru.experiments.report.claims import Claim, Number
-from mufuru.experiments.report.experiment import Headline, Report, View, of_model
+from mufuru.experiments.report.claims import Claim
+from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
 from mufuru.experiments.report.measure import PERPLEXITY
-from mufuru.experiments.report.page import Block, count
-from mufuru.experiments.report.results import INTERVAL
+from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.runs import MODEL, Lines, Runs, by_model, lines, mufuru, of_part
-from mufuru.experiments.reproduce import grid
-from mufuru.experiments.reproduce.grid import Experiment, Setting, for_cell, with_cell, with_training
+from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.lm import PRESETS, LMConfig
 
@@ -38,7 +30,7 @@ SEEDS = {"paper": 3, "lean": 3, "batch20": 3, "operations": 6, "best-seeds": 2}
 FIRST_SEED = {"best-seeds": 1}
 """First seed of a part whose earlier seeds are runs of other parts; 0 for the others."""
 EPOCH_SECONDS = 300.0
-"""About what one core takes to read the Penn Treebank once with 200 units; most of it is the softmax."""
+"""About the time of one core for an epoch of the Penn Treebank with 200 units; most of it is the softmax."""
 Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "best-seeds"]
 
 SHORT = with_training(
@@ -48,43 +40,34 @@ SHORT = with_training(
 
 
 @dataclass(frozen=True)
-class LMGrid:
+class LMGrid(Grid):
     """The runs of the language-model experiment on the Penn Treebank."""
 
     part: Part | Literal["all"] = "all"
-    """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: other starts
-    of what keeps the state. batch20: larger batches, with which the search for the paper's setting began. choices: what
-    the paper does not say, mostly for the GRU, one change at a time. best: the same units well regularised. wide: a GRU
-    with as many parameters as MuFuRU, beside batch20 and best. operations: whether operations, start or parameters
-    decide: seven and two operations from the same starts of keep, and both GRUs, with four looks an epoch. best-seeds:
-    more runs of MuFuRU and both GRUs in best."""
+    """paper: the paper's setting, as far as it is known. lean: MuFuRU with a recurrent controller. keep: other initial
+    biases of what keeps the state. batch20: larger batches, with which the search for the paper's setting began.
+    choices: settings that the paper does not state, mostly for the GRU, one change at a time. best: the same units well
+    regularised. wide: a GRU with as many parameters as MuFuRU, beside batch20 and best. operations: whether operations,
+    initial bias or parameters decide: seven and two operations with the same biases of keep, and both GRUs, with four
+    validations an epoch. best-seeds: more runs of MuFuRU and both GRUs in best."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper, batch20 and best."""
     seeds: int | None = None
     """Runs of each setting; None for as many as a part has: 6 of operations, 3 of paper, lean and batch20, 2 of
     best-seeds, 1 of the others and of the LSTM."""
-    short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    short: Flag = False
     """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
 
-    def __post_init__(self) -> None:
-        grid.check_seeds(self.seeds)
-
-    def jobs(self, root: Path) -> list[Job]:
-        settings = short_settings() if self.short else self.settings()
-        return grid.seeds_first(grid.jobs(root, settings, cost))
-
     def settings(self) -> Iterator[Setting]:
-        """Return the settings of the part, or of all parts one after another."""
         for group, what, config in every_setting(self.cells):
-            if self.part in (group, "all"):
-                several = 1 if config.cell.cell == "lstm" else SEEDS.get(group, 1)
-                first = FIRST_SEED.get(group, 0)
-                yield Setting(group, what, "lm", config, range(first, first + (self.seeds or several)))
+            several = 1 if config.cell.cell == "lstm" else SEEDS.get(group, 1)
+            first = FIRST_SEED.get(group, 0)
+            yield Setting(group, what, "lm", config, range(first, first + (self.seeds or several)))
 
-
-def short_settings() -> Iterator[Setting]:
-    for cell in ("gru", "mufuru"):
-        yield Setting("short", cell, "lm", for_cell(SHORT, cell), range(1))
+    @staticmethod
+    def cost(config: LMConfig) -> float:
+        """Return about how many seconds a run takes at most: it may stop earlier."""
+        return EPOCH_SECONDS * config.training.epochs * config.cell.hidden_size / 200
 
 
 def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMConfig]]:
@@ -92,46 +75,43 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
     paper, best = PRESETS["paper"], PRESETS["best"]
     larger = with_training(paper, batch_size=20)
     lean = f"mufuru-controller{CONTROLLER}"
-    for cell in cells:
-        yield "paper", cell, for_cell(paper, cell)
-    yield "lean", lean, for_cell(paper, "mufuru", controller_size=CONTROLLER)
+    yield "short", "gru", with_cell(SHORT, "gru")
+    yield "short", "mufuru", with_cell(SHORT, "mufuru")
+    for group, base in {"paper": paper, "batch20": larger, "best": best}.items():
+        for cell in cells:
+            yield group, cell, with_cell(base, cell)
+        if "mufuru" in cells and group != "paper":
+            yield group, lean, with_cell(base, "mufuru", controller_size=CONTROLLER)
+    yield "lean", lean, with_cell(paper, "mufuru", controller_size=CONTROLLER)
     for cell, value in KEEPS:
-        yield "keep", f"{cell}-keep{value:g}", for_cell(paper, cell, keep_bias=value)
-    for cell in cells:
-        yield "batch20", cell, for_cell(larger, cell)
-    if "mufuru" in cells:
-        yield "batch20", lean, for_cell(larger, "mufuru", controller_size=CONTROLLER)
-    for what, config in with_choices(for_cell(larger, "gru")):
+        yield "keep", f"{cell}-keep{value:g}", with_cell(paper, cell, keep_bias=value)
+        yield "choices", f"{cell}-keep{value:g}", with_cell(larger, cell, keep_bias=value)
+    for what, config in with_choices(with_cell(larger, "gru")):
         yield "choices", f"gru-{what}", config
-    yield "choices", "gru-batch10-lr0.001", with_training(for_cell(paper, "gru"), learning_rate=1e-3)
-    yield "choices", "mufuru-lr0.001", with_training(for_cell(larger, "mufuru"), learning_rate=1e-3)
-    for cell, value in KEEPS:
-        yield "choices", f"{cell}-keep{value:g}", for_cell(larger, cell, keep_bias=value)
-    for cell in cells:
-        yield "best", cell, for_cell(best, cell)
+    yield "choices", "gru-batch10-lr0.001", with_training(with_cell(paper, "gru"), learning_rate=1e-3)
+    yield "choices", "mufuru-lr0.001", with_training(with_cell(larger, "mufuru"), learning_rate=1e-3)
     if "mufuru" in cells:
-        yield "best", lean, for_cell(best, "mufuru", controller_size=CONTROLLER)
         # not without regularisation: with batches of 20 all seeds diverge
-        with_relu = for_cell(best, "mufuru", controller_size=CONTROLLER, controller_activation="relu")
+        with_relu = with_cell(best, "mufuru", controller_size=CONTROLLER, controller_activation="relu")
         yield "best", f"{lean}-relu", with_relu
     for part, config in {"batch20": larger, "best": best}.items():
-        yield "wide", f"gru-{part}", wider(for_cell(config, "gru"), WIDE[part])
+        yield "wide", f"gru-{part}", wider(with_cell(config, "gru"), WIDE[part])
     # two epochs of patience, as in the paper's setting
     for what, config in with_operations(with_training(paper, evaluate_every=QUARTER, patience=8)):
         yield "operations", what, config
-    yield "best-seeds", "mufuru", for_cell(best, "mufuru")
-    yield "best-seeds", "gru", for_cell(best, "gru")
-    yield "best-seeds", f"gru-{WIDE['best']}", wider(for_cell(best, "gru"), WIDE["best"])
+    yield "best-seeds", "mufuru", with_cell(best, "mufuru")
+    yield "best-seeds", "gru", with_cell(best, "gru")
+    yield "best-seeds", f"gru-{WIDE['best']}", wider(with_cell(best, "gru"), WIDE["best"])
 
 
 def with_operations(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
     """Return seven operations and two (the paper's GRU) from each start of keep, `nn.GRU`, and one of MuFuRU's size."""
     for keep in (2.0, 0.0):
-        yield f"mufuru-keep{keep:g}", for_cell(config, "mufuru", keep_bias=keep)
-        yield f"paper-gru-keep{keep:g}", for_cell(config, "mufuru", keep_bias=keep, ops=("keep", "replace"))
+        yield f"mufuru-keep{keep:g}", with_cell(config, "mufuru", keep_bias=keep)
+        yield f"paper-gru-keep{keep:g}", with_cell(config, "mufuru", keep_bias=keep, ops=("keep", "replace"))
     units = WIDE["batch20"]
-    yield "gru", for_cell(config, "gru")
-    yield f"gru-{units}", wider(for_cell(config, "gru"), units)
+    yield "gru", with_cell(config, "gru")
+    yield f"gru-{units}", wider(with_cell(config, "gru"), units)
 
 
 def wider(config: LMConfig, units: int) -> LMConfig:
@@ -141,7 +121,7 @@ def wider(config: LMConfig, units: int) -> LMConfig:
 
 
 def with_choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
-    """Return one change at a time, of what the paper leaves open. Batches of 10 are the paper's setting."""
+    """Return one change at a time of the choices that the paper leaves open. Batches of 10 are the paper's setting."""
     for rate in (5e-4, 1e-3, 4e-3):
         yield f"lr{rate:g}", with_training(config, learning_rate=rate)
     for batch in (5, 40):
@@ -152,13 +132,7 @@ def with_choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
     yield "start-default", with_cell(config, initialisation="default")
 
 
-def cost(config: LMConfig) -> float:
-    """Return about how many seconds a run takes at most: it may stop earlier."""
-    return EPOCH_SECONDS * config.training.epochs * config.cell.hidden_size / 200
-
-
-NUMBERS = (Number("GRU", 123.0, "4.2"), Number("MuFuRU", 119.7, "4.2"))
-PUBLISHED = {number.model: number.value for number in NUMBERS}
+PUBLISHED = {"GRU": 123.0, "MuFuRU": 119.7}
 SLACK = 2.5
 """A perplexity that misses the paper's by at most this, about 2 %, reproduces it in part."""
 BAR = 95.0
@@ -178,11 +152,10 @@ TITLES = {"paper": "Paper's setting", "best": "Well regularised", "short": "Shor
 """Parts whose operations and learning curves are shown."""
 reaches = partial(claims.reaches, slack=SLACK, measure=PERPLEXITY)
 CLAIMS: tuple[Claim[Lines], ...] = (
-    Claim("gru", "The GRU with a testset perplexity of 123.0", "4.2", *reaches("GRU", PUBLISHED["GRU"])),
-    Claim("mufuru", "the MuFuRU with a perplexity of 119.7", "4.2", *reaches("MuFuRU", PUBLISHED["MuFuRU"])),
-    Claim("ahead", "The GRU […] was outperformed by the MuFuRU", "4.2", *claims.ahead("MuFuRU", "GRU", PERPLEXITY)),
+    Claim("The GRU with a testset perplexity of 123.0", "4.2", *reaches("GRU", PUBLISHED["GRU"])),
+    Claim("the MuFuRU with a perplexity of 119.7", "4.2", *reaches("MuFuRU", PUBLISHED["MuFuRU"])),
+    Claim("The GRU […] was outperformed by the MuFuRU", "4.2", *claims.ahead("MuFuRU", "GRU", PERPLEXITY)),
     Claim(
-        "as good",
         "the MuFuRU should be at least as good at modeling sequences as the GRU",
         "4.2",
         *claims.as_good("MuFuRU", "GRU", PERPLEXITY),
@@ -190,42 +163,25 @@ CLAIMS: tuple[Claim[Lines], ...] = (
 )
 
 
-def about(records: Runs) -> str:
-    """Describe the experiment in two sentences."""
-    sizes = ", ".join(map(str, runs.values(records, "cell.hidden_size")))
-    return (
-        f"Language models of one recurrent layer with {sizes} units learn to predict the next word of a text."
-        f" {count(len(records), 'finished run')} of {', '.join(by_model(records))}; lower perplexity is better."
-    )
-
-
-in_papers_setting = results.section("paper", PERPLEXITY, "The paper's setting", "GRU", PUBLISHED, "lm-paper")
+in_papers_setting = results.section("paper", PERPLEXITY, "The paper's setting", "lm-paper", PUBLISHED)
 batch20 = results.section("batch20", PERPLEXITY, "With batches of 20")
 """The setting with which the search for the paper's began."""
 short = results.section("short", PERPLEXITY, "Few units, once through the text")
 
 
-def beside(records: Runs) -> list[Block]:
-    """Return the paper's claims, measured in its setting."""
-    return REPORT.beside(records, CLAIMS, lines(records, "paper"))
-
-
 def lean(records: Runs) -> list[Block]:
     """Return the unit with a recurrent controller beside the full one and the GRU."""
     models = by_model([*of_part(records, "paper"), *of_part(records, "lean")])
-    return _beside_mufuru("lm-lean", models, "A recurrent controller")
+    caption = "A recurrent controller, all else as in the paper's setting"
+    return results.models(models, PERPLEXITY, caption, "lm-lean", "MuFuRU")
 
 
 def keep(records: Runs) -> list[Block]:
     """Return other initial biases of keep."""
     models = {name: some for name, some in lines(records, "paper").items() if name != "LSTM"}
     models |= runs.split(lines(records, "keep"), "cell.keep_bias", "keep at {:g}")
-    return _beside_mufuru("lm-keep", models, "Another start of keep")
-
-
-def _beside_mufuru(name: str, models: Lines, change: str) -> list[Block]:
-    caption = f"{change}, all else as in the paper's setting: {INTERVAL}"
-    return [results.dots(name, models, PERPLEXITY), results.table(models, PERPLEXITY, caption, "MuFuRU")]
+    caption = "Another start of keep, all else as in the paper's setting"
+    return results.models(models, PERPLEXITY, caption, "lm-keep", "MuFuRU")
 
 
 def choices(records: Runs) -> list[Block]:
@@ -233,9 +189,8 @@ def choices(records: Runs) -> list[Block]:
     changed = of_part(records, "choices")
     seeds = runs.values(changed, "seed")
     changed += [record for record in of_part(records, "paper") if runs.setting(record, "seed") in seeds]
-    base, missing = lines(records, "batch20"), REPORT.missing("batch20")
     setting = "with batches of 20, and with changes"
-    return results.choice_tables(base, by_model(changed), PERPLEXITY, CHOICES, missing, setting)
+    return EXPERIMENT.effects(records, "batch20", by_model(changed), CHOICES, setting)
 
 
 def negative(records: Runs) -> list[Block]:
@@ -255,7 +210,7 @@ def negative(records: Runs) -> list[Block]:
 
 def best(records: Runs) -> list[Block]:
     models = lines(records, "best")
-    section = results.section("best", PERPLEXITY, "The same 200 units, well regularised", figure="lm-best")
+    section = results.section("best", PERPLEXITY, "The same 200 units, well regularised", "lm-best")
     return [results.bar(models, PERPLEXITY, BAR), *section(records), *results.dynamic(models)]
 
 
@@ -267,8 +222,7 @@ def wide(records: Runs) -> list[Block]:
         models = {name: some for name, some in lines(records, part).items() if name in ("MuFuRU", "GRU")}
         models |= runs.split({"GRU": wider}, "cell.hidden_size", "{} units")
         if wider:
-            caption = f"{title}, and a GRU with more units: {INTERVAL}"
-            blocks.append(results.table(models, PERPLEXITY, caption, "MuFuRU"))
+            blocks += results.models(models, PERPLEXITY, f"{title}, and a GRU with more units", against="MuFuRU")
     return blocks
 
 
@@ -284,39 +238,35 @@ def curves(records: Runs) -> list[Block]:
     return [*results.learning("lm-curves", parts, PERPLEXITY), *used]
 
 
-REPORT = Report(
+EXPERIMENT: Experiment = Experiment(
     "lm",
     "Language models on the Penn Treebank",
     ("lm",),
     PERPLEXITY,
     MODEL,
-    about,
+    "Language models of one recurrent layer learn to predict the next word of a text; lower perplexity is better.",
     "paper",
     {
+        "claims": View("Beside the paper", lambda r: EXPERIMENT.beside(r, CLAIMS, lines(r, "paper"))),
         "paper": Section("The paper's setting", in_papers_setting, heading="The paper's setting"),
         "lean": Section("The lean unit", lean, heading="With a recurrent controller"),
-        "keep": Section("Where keep starts", keep, ("cell.keep_bias",), "Another start of keep"),
+        "keep": Section("Where keep starts", keep, varies=("cell.keep_bias",), heading="Another start of keep"),
         "batch20": Section("Larger batches", batch20, heading="With batches of 20"),
-        "choices": Section("What the paper left open", choices, (*CHOICES,)),
+        "choices": Section("What the paper left open", choices, varies=(*CHOICES,)),
         "best": Section("Well regularised", best, heading="Well regularised"),
-        "wide": Section("As many parameters", wide, ("cell.hidden_size", "tied")),
+        "wide": Section("As many parameters", wide, varies=("cell.hidden_size", "tied")),
         "short": Section("The short form", short, heading="Once through the text"),
-    },
-    {"claims": View("Beside the paper", beside)},
-    {
         "operations": View("Operations by kind of token", operations),
         "curves": View("Learning curves", curves),
         "negative": View("What did not help", negative),
     },
     (
-        Headline("Penn Treebank, 200 units", PERPLEXITY, of_model("paper")),
-        Headline("Penn Treebank, 200 units, well regularised", PERPLEXITY, of_model("best"), published=False),
+        Headline("Penn Treebank, 200 units", PERPLEXITY, "paper"),
+        Headline("Penn Treebank, 200 units, well regularised", PERPLEXITY, "best"),
     ),
-    NUMBERS,
-)
-EXPERIMENT = Experiment(
-    REPORT,
-    LMGrid,
-    "paper --cells mufuru gru --record results/lm",
+    PUBLISHED,
+    "4.2",
+    grid=LMGrid,
+    example="paper --cells mufuru gru --record results/lm",
     unfinished=frozenset({"operations", "best-seeds"}),
 )

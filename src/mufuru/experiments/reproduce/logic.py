@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import tyro
-
-from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import claims, figures, inspection, provenance, results, runs
+from mufuru.experiments.report import claims, figures, inspection, plots, results, runs
 from mufuru.experiments.report.claims import AUTHORS
-from mufuru.experiments.report.experiment import Headline, Report, View
+from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
-from mufuru.experiments.report.figures import maps, marks
 from mufuru.experiments.report.inspection import BELOW
-from mufuru.experiments.report.measure import ACCURACY, Measure
+from mufuru.experiments.report.measure import ACCURACY, Summary
 from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
-from mufuru.experiments.report.results import BOTH, INTERVAL
+from mufuru.experiments.report.results import INTERVAL
 from mufuru.experiments.report.runs import Runs, of_part
-from mufuru.experiments.report.statistics import Summary
-from mufuru.experiments.reproduce import grid
-from mufuru.experiments.reproduce.grid import Experiment, Setting, with_cell, with_training
+from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
 from mufuru.experiments.reproduce.logic_claims import CLAIMS, SHARE, SIZE, SOLVED, at, gap, reached, sizes, summaries
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.logic import PRESETS, LogicConfig
@@ -43,7 +36,7 @@ SETTINGS = {"sweep": ("paper", 0), "solved": ("solved", 100)}
 learns. The second was chosen by trying others on seeds below 100: it is measured on seeds that had no part in that."""
 LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 BATCH_SIZES = (25, 50, 100)
-INITIALISATIONS: tuple[Literal["default", "uniform", "orthogonal"], ...] = ("default", "uniform", "orthogonal")
+INITIALISATIONS = ("default", "uniform", "orthogonal")
 OPEN_SIZES = (8, 64)
 OPEN_SEEDS = SHORT_SEEDS = 5
 GATES = ("keep", "replace")
@@ -52,11 +45,11 @@ Part = Literal["figures", "open", "ablation", "features"]
 
 
 @dataclass(frozen=True)
-class LogicGrid:
+class LogicGrid(Grid):
     """The runs of the experiment with propositional formulae."""
 
     part: Part | Literal["all"] = "all"
-    """figures: every cell at every size. open: what the paper does not say, learning rate, batch size and
+    """figures: every cell at every size. open: choices that the paper does not state, learning rate, batch size and
     initialisation. ablation: operations left out. features: MuFuRU with the sigmoid features of the authors' code at
     every size, in both settings of the figures."""
     cells: tuple[CellName, ...] = CELLS
@@ -65,72 +58,54 @@ class LogicGrid:
     """Hidden sizes of the figures and of features."""
     seeds: int = 10
     """Runs of each setting; the open choices have at most 5."""
-    short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    short: Flag = False
     """Only GRU and MuFuRU with 8 units and few seeds: two minutes on two cores."""
 
-    def __post_init__(self) -> None:
-        grid.check_seeds(self.seeds)
-
-    def jobs(self, root: Path) -> list[Job]:
-        return grid.longest_first(grid.jobs(root, short_settings() if self.short else self.settings(), cost))
-
     def settings(self) -> Iterator[Setting]:
-        if self.part in ("figures", "all"):
-            yield from figure_settings(self.cells, self.sizes, self.seeds)
-        if self.part in ("open", "all"):
-            yield from open_settings(min(self.seeds, OPEN_SEEDS))
-        if self.part in ("ablation", "all"):
-            yield from ablation_settings(self.seeds)
-        if self.part in ("features", "all"):
-            yield from feature_settings(self.sizes, self.seeds)
+        for cell in ("gru", "mufuru"):
+            config = with_cell(PRESETS["short"], cell, hidden_size=8)
+            yield Setting("short", f"{cell}-8", "logic", config, range(SHORT_SEEDS))
+        for group, (preset, first) in SETTINGS.items():
+            seeds = range(first, first + self.seeds)
+            for cell, size in product(self.cells, self.sizes):
+                config = with_cell(PRESETS[preset], cell, hidden_size=size)
+                yield Setting(group, f"{cell}-{size}", "logic", config, seeds, "figures")
+            # with the same seeds, so that sigmoid and tanh meet the same formulae
+            for size in self.sizes:
+                config = with_cell(PRESETS[preset], "mufuru", hidden_size=size, activation="sigmoid")
+                what = f"mufuru-{size}-lr{config.training.learning_rate:g}"
+                yield Setting("features", what, "logic", config, seeds)
+        for what, config in open_settings():
+            yield Setting("open", what, "logic", config, range(min(self.seeds, OPEN_SEEDS)))
+        for what, ops in ablations():
+            config = with_cell(PRESETS["paper"], "mufuru", hidden_size=8, ops=ops)
+            yield Setting("ablation", what, "logic", config, range(self.seeds))
+
+    @staticmethod
+    def cost(config: LogicConfig) -> float:
+        """Return about how long a run takes, compared with others: the least time of an update, and the work in it."""
+        training, size = config.training, config.cell.hidden_size
+        updates = training.epochs * config.train_formulae / training.batch_size
+        return updates * (1 + training.batch_size * (8 + size + size * size / 64) / 4000)
 
 
-def short_settings() -> Iterator[Setting]:
-    for cell in ("gru", "mufuru"):
-        config = with_cell(PRESETS["short"], cell=cell, hidden_size=8)
-        yield Setting("short", f"{cell}-8", "logic", config, range(SHORT_SEEDS))
+def open_settings() -> Iterator[tuple[str, LogicConfig]]:
+    """Return every choice that the paper leaves open, by name."""
+    cells: tuple[CellName, ...] = ("mufuru", "gru")
+    for cell, size, rate, batch, start in product(cells, OPEN_SIZES, LEARNING_RATES, BATCH_SIZES, INITIALISATIONS):
+        config = with_cell(PRESETS["paper"], cell, hidden_size=size, initialisation=start)
+        what = f"{cell}-{size}-lr{rate:g}-batch{batch}-{start}"
+        yield what, with_training(config, learning_rate=rate, batch_size=batch)
 
 
-def figure_settings(cells: tuple[CellName, ...], sizes: tuple[int, ...], seeds: int) -> Iterator[Setting]:
-    for group, (preset, first_seed) in SETTINGS.items():
-        for cell in cells:
-            for size in sizes:
-                config = with_cell(PRESETS[preset], cell=cell, hidden_size=size)
-                yield Setting(group, f"{cell}-{size}", "logic", config, range(first_seed, first_seed + seeds))
-
-
-def open_settings(seeds: int) -> Iterator[Setting]:
-    choices = product(("mufuru", "gru"), OPEN_SIZES, LEARNING_RATES, BATCH_SIZES, INITIALISATIONS)
-    for cell, size, rate, batch, start in choices:
-        config = with_cell(PRESETS["paper"], cell=cell, hidden_size=size, initialisation=start)
-        config = with_training(config, learning_rate=rate, batch_size=batch)
-        yield Setting("open", f"{cell}-{size}-lr{rate:g}-batch{batch}-{start}", "logic", config, range(seeds))
-
-
-def ablation_settings(seeds: int) -> Iterator[Setting]:
-    """Return the paper's setting with all operations, all but one, and keep and replace with one more or none."""
-    choices = {"all": PAPER, "keep-replace": GATES}
-    choices |= {f"without-{left_out}": tuple(op for op in PAPER if op != left_out) for left_out in PAPER}
-    choices |= {f"only-{added}": (*GATES, added) for added in PAPER if added not in GATES}
-    for name, ops in choices.items():
-        config = with_cell(PRESETS["paper"], cell="mufuru", hidden_size=8, ops=ops)
-        yield Setting("ablation", name, "logic", config, range(seeds))
-
-
-def feature_settings(sizes: tuple[int, ...], seeds: int) -> Iterator[Setting]:
-    """Return both settings of the figures, with their seeds, so that sigmoid and tanh meet the same formulae."""
-    for preset, first_seed in SETTINGS.values():
-        for size in sizes:
-            config = with_cell(PRESETS[preset], cell="mufuru", hidden_size=size, activation="sigmoid")
-            what = f"mufuru-{size}-lr{config.training.learning_rate:g}"
-            yield Setting("features", what, "logic", config, range(first_seed, first_seed + seeds))
-
-
-def cost(config: LogicConfig) -> float:
-    """Return about how long a run takes, compared with others: the least time of an update, and the work in it."""
-    training, size = config.training, config.cell.hidden_size
-    updates = training.epochs * config.train_formulae / training.batch_size
-    return updates * (1 + training.batch_size * (8 + size + size * size / 64) / 4000)
+def ablations() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Return all operations, all but one, and keep and replace with one more or none, by name."""
+    yield "all", PAPER
+    yield "keep-replace", GATES
+    for op in PAPER:
+        yield f"without-{op}", tuple(other for other in PAPER if other != op)
+        if op not in GATES:
+            yield f"only-{op}", (*GATES, op)
 
 
 GUESSING = 0.5
@@ -142,25 +117,14 @@ MOST_PANELS = 3
 ALL, GATED = "all seven", "keep and replace"
 
 
-def about(records: Runs) -> str:
-    """Describe the experiment in two sentences."""
-    ends = ("min_gates", "max_gates", "test_min_gates", "test_max_gates")
-    low, high, test_low, test_high = (provenance.listed(runs.values(records, name)) for name in ends)
-    return (
-        f"Recurrent layers learn whether a formula of {low} to {high} gates is true, and are tested on unseen ones of "
-        f"{test_low} to {test_high}. {count(len(records), 'finished run')} of "
-        f"{', '.join(map(runs.name, runs.cells(records)))}."
-    )
-
-
 def main(records: Runs) -> list[Record]:
-    """Return the runs that stand beside the paper's: the sweep, or the short form where that is all there is."""
+    """Return the runs to compare with the paper: the sweep, or the short form where there is no other."""
     return of_part(records, "sweep") or of_part(records, "short")
 
 
 def beside(records: Runs) -> list[Block]:
     """Return the paper's claims, measured."""
-    blocks: list[Block] = [] if of_part(records, "sweep") else [REPORT.missing("sweep")]
+    blocks: list[Block] = [] if of_part(records, "sweep") else [EXPERIMENT.missing("sweep")]
     if shown := main(records):
         where = "the short form" if shown[0].group == "short" else "the paper's setting, as far as it is known"
         caption = f"What the paper says ({AUTHORS}) beside {count(len(shown), 'run')} in {where}"
@@ -172,14 +136,26 @@ def mean_accuracy(records: Runs) -> str:
     return SHARE.interval(SHARE.summary(records))
 
 
-def gap_of(records: Runs) -> str:
-    return SHARE.change(gap(records))
+def pivot(
+    rows: Mapping[Any, Runs], head: tuple[str, ...], caption: str, entry: Callable[[Runs], str], lead: str = ""
+) -> Table:
+    """Return a row for each group of runs, by the row's first entries, and a column for each cell. `lead` describes one
+    more column, MuFuRU minus GRU, seed by seed, which is there where both ran."""
+    cells = runs.cells(record for records in rows.values() for record in records)
+    leading = bool(lead) and {"mufuru", "gru"} <= set(cells)
+    lines = []
+    for name, records in rows.items():
+        by_cell = {cell: runs.where(records, cell__cell=cell) for cell in cells}
+        line = (*name, *map(entry, by_cell.values()))
+        line += (SHARE.change(SHARE.difference(by_cell["mufuru"], by_cell["gru"])),) if leading else ()
+        lines.append(line)
+    names = (*head, *map(runs.name, cells), *(["MuFuRU − GRU"] if leading else []))
+    return Table(f"{caption}. Last column: {lead}" if leading else caption, names, tuple(lines))
 
 
-def by_size(records: Runs, caption: str, entry: Callable[[Runs], str], lead: Measure | None = None) -> Table:
+def by_size(records: Runs, caption: str, entry: Callable[[Runs], str], lead: str = "") -> Table:
     rows = {(str(size),): runs.where(records, cell__hidden_size=size) for size in sizes(records)}
-    caption += ". Last column: the difference, seed by seed" if lead and set(runs.cells(records)) >= BOTH else ""
-    return results.pivot(rows, ("hidden size",), caption, entry, lead)
+    return pivot(rows, ("hidden size",), caption, entry, lead)
 
 
 def accuracy(records: Runs, part: str) -> list[Block]:
@@ -191,11 +167,16 @@ def accuracy(records: Runs, part: str) -> list[Block]:
     caption = "Test accuracy against hidden size: mean (line), its 95 % interval (bar) and every run (faint marks)."
     return [
         at_eight(here),
-        Picture(f"accuracy-{part}", lambda: marks.by_size(lines, names, SHARE, GUESSING), f"{alt}; {BELOW}", caption),
-        by_size(here, f"Test accuracy: {INTERVAL}", mean_accuracy, SHARE),
+        Picture(f"accuracy-{part}", lambda: plots.by_size(lines, names, SHARE, GUESSING), f"{alt}; {BELOW}", caption),
+        by_size(here, f"Test accuracy: {INTERVAL}", mean_accuracy, "the difference, seed by seed"),
         by_size(here, f"Runs with a test accuracy of {SOLVED} or more", lambda some: reached(SHARE.summary(some))),
-        by_size(here, f"Training accuracy minus test accuracy, run by run: {INTERVAL}", gap_of),
+        by_size(
+            here, f"Training accuracy minus test accuracy, run by run: {INTERVAL}", lambda some: SHARE.change(gap(some))
+        ),
     ]
+
+
+sweep, short = partial(accuracy, part="sweep"), partial(accuracy, part="short")
 
 
 def at_eight(records: Runs) -> str:
@@ -210,7 +191,7 @@ def at_eight(records: Runs) -> str:
 
 
 def every_size(records: Runs, cell: str) -> str:
-    """Say whether the mean test accuracy is high enough at every size from eight up, with the lowest."""
+    """Describe whether the mean test accuracy is high enough at every size from eight up, with the lowest."""
     if not (every := summaries(records, cell, SIZE)):
         return ""
     low = min(every, key=lambda size: every[size].mean)
@@ -248,7 +229,7 @@ def operation_weights(records: Runs) -> list[Block]:
 
 def operations(records: Runs) -> list[Block]:
     shown = main(records)
-    return operation_weights(shown) if shown else [REPORT.missing("sweep")]
+    return operation_weights(shown) if shown else [EXPERIMENT.missing("sweep")]
 
 
 def curves(records: Runs) -> list[Block]:
@@ -288,11 +269,6 @@ def choice(record: Record) -> Choice:
     return runs.setting(record, "training.learning_rate"), runs.setting(record, "training.batch_size"), start
 
 
-def starts(choices: list[Choice]) -> list[str]:
-    """Return the different first values, the default first."""
-    return sorted({start for _, _, start in choices}, key=lambda start: (start != "default", start))
-
-
 def open_choices(records: Runs) -> list[Block]:
     """Return the effect of each choice that the paper leaves open."""
     here = of_part(records, "open")
@@ -327,22 +303,17 @@ def best_choice(records: Runs, size: int) -> str:
 
 def choice_table(records: Runs, size: int) -> Table:
     """Return the mean test accuracy of every cell for each choice."""
-    by_choice = runs.grouped(runs.where(records, cell__hidden_size=size), choice)
-    order = starts(list(by_choice))
-    rows = {
-        (f"{rate:g}", str(batch), start): by_choice[rate, batch, start]
-        for rate, batch, start in sorted(by_choice, key=lambda c: (c[0], c[1], order.index(c[2])))
-    }
-    caption = f"Test accuracy with {size} units: {INTERVAL}. Last column: seed by seed"
+    by_choice = sorted(runs.grouped(runs.where(records, cell__hidden_size=size), choice).items())
+    rows = {(f"{rate:g}", str(batch), start): some for (rate, batch, start), some in by_choice}
     head = ("learning rate", "batch size", "first values")
-    return results.pivot(rows, head, caption, mean_accuracy, SHARE)
+    return pivot(rows, head, f"Test accuracy with {size} units: {INTERVAL}", mean_accuracy, "seed by seed")
 
 
 def choice_maps(records: Runs) -> Figure:
     """Draw a row of heat maps for each size and cell, a column for the first values."""
     every = runs.grouped(records, lambda r: (r.config["cell"]["hidden_size"], r.config["cell"]["cell"], *choice(r)))
     rates, batches = runs.values(records, "training.learning_rate"), runs.values(records, "training.batch_size")
-    columns = starts([key[2:] for key in every])
+    columns = sorted({key[-1] for key in every})
 
     def mean(*key: Any) -> float:
         summary = SHARE.summary(every.get(key, ()))
@@ -358,29 +329,29 @@ def choice_maps(records: Runs) -> Figure:
         for size in sizes(records)
         for cell in runs.cells(records)
     ]
-    down = maps.Side("learning rate", [f"{rate:g}" for rate in rates])
-    return maps.grid(rows, down, maps.Side("batch size", list(map(str, batches))), GUESSING, 1)
+    down, across = ("learning rate", [f"{rate:g}" for rate in rates]), ("batch size", list(map(str, batches)))
+    return plots.grid(rows, down, across, GUESSING, 1)
+
+
+VARIANTS = {
+    frozenset(PAPER): ALL,
+    **{frozenset(PAPER) - {op}: f"without {op}" for op in PAPER},
+    frozenset(GATES): GATED,
+    **{frozenset((*GATES, op)): f"{GATED} with {op}" for op in PAPER if op not in GATES},
+}
+"""Names of sets of operations, in the order of the table."""
 
 
 def variant(record: Record) -> str:
     """Return a name for the operations that a unit has."""
-    cell = str(runs.setting(record, "cell.cell"))
-    if cell != "mufuru":
+    if (cell := runs.cell_of(record)) != "mufuru":
         return runs.name(cell)
-    operations = set(runs.setting(record, "cell.ops") or PAPER)
-    left_out = [name for name in PAPER if name not in operations]
-    if operations <= set(PAPER) and len(left_out) <= 1:
-        return f"without {left_out[0]}" if left_out else ALL
-    added = operations - set(GATES)
-    if operations >= set(GATES) and len(added) <= 1:
-        return f"{GATED} with {added.pop()}" if added else GATED
-    return ", ".join(sorted(operations))
+    operations = runs.setting(record, "cell.ops") or PAPER
+    return VARIANTS.get(frozenset(operations), ", ".join(sorted(operations)))
 
 
 def variants(records: Runs) -> dict[str, list[Record]]:
-    """Return all seven first, then those that lack one, then keep and replace with one, then the rest."""
-    order = [ALL, *(f"without {op}" for op in PAPER), GATED, *(f"{GATED} with {op}" for op in PAPER)]
-    every = runs.grouped(records, variant)
+    every, order = runs.grouped(records, variant), list(VARIANTS.values())
     return {name: every[name] for name in [*(n for n in order if n in every), *sorted(every.keys() - set(order))]}
 
 
@@ -398,7 +369,7 @@ def ablation(records: Runs) -> list[Block]:
         for size, lines in by_units.items()
     }
     blocks: list[Block] = [sentence for size, lines in by_units.items() if (sentence := _matters(lines, size))]
-    blocks.append(Picture("ablation", lambda: marks.variants(panels, list(variants(here)), ALL, SHARE), alt, caption))
+    blocks.append(Picture("ablation", lambda: plots.variants(panels, list(variants(here)), ALL, SHARE), alt, caption))
     head = ("operations", "test accuracy", f"runs with {SOLVED} or more", "change from all seven")
     for size, lines in by_units.items():
         rows = []
@@ -427,59 +398,38 @@ def _matters(lines: runs.Lines, size: int) -> str:
     return f"With {size} units {'; '.join(parts)}." if parts else ""
 
 
-def by_cell_and_size(records: Runs) -> dict[tuple[str, ...], list[Record]]:
-    here = [(cell, size) for cell in runs.cells(records) for size in sizes(records)]
-    return {(runs.name(c), str(size)): some for c, size in here if (some := at(records, c, size))}
-
-
-def headline(part: str) -> Callable[[Runs, str], Runs]:
-    return lambda records, cell: at(of_part(records, part), cell)
-
-
-REPORT = Report(
+OPEN = ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale")
+EXPERIMENT: Experiment = Experiment(
     "logic",
     "Evaluating Boolean formulae",
     ("logic",),
     SHARE,
     ("cell.cell", "cell.hidden_size"),
-    about,
+    "Recurrent layers learn whether a formula is true, and are tested on unseen ones of more gates.",
     "sweep",
     {
-        "sweep": Section(
-            "Accuracy by hidden size", partial(accuracy, part="sweep"), (), "The paper's setting", "figures"
-        ),
+        "claims": View("Beside the paper", beside),
+        "sweep": Section("Accuracy by hidden size", sweep, heading="The paper's setting", option="figures"),
         "short": Section(
-            "Accuracy in the short form",
-            partial(accuracy, part="short"),
-            heading="Trained on short formulae, tested on longer ones",
+            "Accuracy in the short form", short, heading="Trained on short formulae, tested on longer ones"
         ),
-        "solved": Section("One setting for every size", solved, (), "One setting for every size", "figures"),
-        "open": Section(
-            "What the paper left open",
-            open_choices,
-            ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale"),
-        ),
-        "ablation": Section("Fewer operations", ablation, ("cell.ops",)),
-    },
-    {"claims": View("Beside the paper", beside)},
-    {
+        "solved": Section("One setting for every size", solved, heading="One setting for every size", option="figures"),
+        "open": Section("What the paper left open", open_choices, varies=OPEN),
+        "ablation": Section("Fewer operations", ablation, varies=("cell.ops",)),
         "operations": View("Operations by token", operations),
         "curves": View("Learning curves", curves, documented=False),
     },
     tuple(
-        Headline(f"Boolean formulae, {SIZE} units, learning rate {rate}", ACCURACY, headline(part))
+        Headline(
+            f"Boolean formulae, {SIZE} units, learning rate {rate}", ACCURACY, part, settings={"cell.hidden_size": SIZE}
+        )
         for part, rate in (("sweep", 0.001), ("solved", 0.01))
     ),
     operations=operation_weights,
-)
-EXPERIMENT = Experiment(
-    REPORT,
-    LogicGrid,
-    "figures --cells mufuru gru --sizes 8 64 --seeds 5",
+    grid=LogicGrid,
+    example="figures --cells mufuru gru --sizes 8 64 --seeds 5",
     long=False,
     # its runs are many and their curves would be most of the records
     curve_lines=0,
     unfinished=frozenset({"features"}),
-    columns=("cell", "units"),
-    lines=by_cell_and_size,
 )

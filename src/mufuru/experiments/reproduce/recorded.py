@@ -1,7 +1,5 @@
 """Files of records, to which runs are added as they finish: another machine continues from the records alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,29 +1,21 @@
 """The sentiment experiment: its runs, the paper's claims and numbers, and its page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from mufuru.experiments.data import glove
-from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import claims, inspection, results, runs
-from mufuru.experiments.report.claims import Claim, Number
-from mufuru.experiments.report.experiment import Headline, Report, View, of_model
+from mufuru.experiments.report.claims import Claim
+from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
 from mufuru.experiments.report.measure import ACCURACY
-from mufuru.experiments.report.page import Block, count
-from mufuru.experiments.report.results import INTERVAL
+from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.runs import MODEL, Lines, Runs, by_model, lines, mufuru, of_part
-from mufuru.experiments.reproduce import grid
-from mufuru.experiments.reproduce.grid import Experiment, Setting, for_cell, with_cell, with_training
+from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks import trees
 from mufuru.experiments.tasks.cells import CellName
@@ -34,10 +26,10 @@ COMPARED: tuple[CellName, ...] = ("gru", "mufuru")
 """Cells of the parts that measure the effect of a choice."""
 FEWER = 100
 """Units of a TreeMuFuRU with about as many parameters as a Tree-LSTM of 150."""
-SEEDS = {"search": 1, "choices": 3, "tuning": 2}
+SEEDS = {"search": 1, "choices": 3, "tuning": 2, "short": 2}
 """Runs of each setting, by part; 5 for the others."""
 EPOCH_SECONDS = 60.0
-"""About what one core takes to read all phrases once."""
+"""About the time of one core for all phrases once."""
 Part = Literal["paper", "dimensions", "best", "search", "trees", "choices", "tuning"]
 
 SHORT = replace(
@@ -48,89 +40,85 @@ SHORT = replace(
 
 
 @dataclass(frozen=True)
-class SentimentGrid:
+class SentimentGrid(Grid):
     """The runs of the experiment with the Stanford Sentiment Treebank."""
 
     part: Part | Literal["all"] = "all"
     """paper: the paper's setting, as far as it is known. dimensions: the same with smaller or larger word vectors.
-    best: both directions, well regularised. search: what was tried for best, with the GRU. trees: TreeMuFuRU and
-    Tree-LSTM along the parse trees. choices: what the paper does not say, one change at a time. tuning: ten epochs, and
-    ten settings of each cell, from which the development data choose."""
+    best: both directions, well regularised. search: changes tried for best, with the GRU. trees: TreeMuFuRU and
+    Tree-LSTM along the parse trees. choices: settings that the paper does not state, one change at a time. tuning: ten
+    epochs, and ten settings of each cell, selected by the development data."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper and best."""
     dimensions: tuple[int, ...] = (50,)
     """Features of GloVe's vectors in the part dimensions: 50, 200 or 300; the other parts have 100."""
     seeds: int | None = None
     """Runs of each setting; None for as many as a part has: 5, but 3 of choices, 2 of tuning and 1 of search."""
-    short: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    short: Flag = False
     """Only GRU and MuFuRU, once through the sentences: a minute on two cores."""
 
     def __post_init__(self) -> None:
-        grid.check_seeds(self.seeds)
+        super().__post_init__()
         there = glove.SOURCES["6B"].dimensions
         if unknown := [size for size in self.dimensions if size not in there]:
             known = ", ".join(map(str, there))
             raise SettingError(f"dimensions should be some of {known}, got {', '.join(map(str, unknown))}")
 
-    def jobs(self, root: Path) -> list[Job]:
-        settings = short_settings() if self.short else self.settings()
-        return grid.seeds_first(grid.jobs(root, settings, cost))
-
     def settings(self) -> Iterator[Setting]:
-        """Return the settings of the part, or of all parts one after another."""
         for group, what, config in every_setting(self.cells, self.dimensions):
-            if self.part in (group, "all"):
-                kind = "trees" if group == "trees" else "classify"
-                yield Setting(group, what, kind, config, range(self.seeds or SEEDS.get(group, 5)))
+            kind = "trees" if group == "trees" else "classify"
+            yield Setting(group, what, kind, config, range(self.seeds or SEEDS.get(group, 5)))
 
-
-def short_settings() -> Iterator[Setting]:
-    for cell in COMPARED:
-        yield Setting("short", cell, "classify", for_cell(SHORT, cell), range(2))
+    @staticmethod
+    def cost(config: Any) -> float:
+        """Return about how many seconds a run takes at most; trees share the states of phrases inside each other."""
+        directions = 2 if isinstance(config, ClassifyConfig) and config.cell.bidirectional else 1
+        return EPOCH_SECONDS * float(config.training.epochs) * directions
 
 
 def every_setting(cells: tuple[CellName, ...], dimensions: tuple[int, ...]) -> Iterator[tuple[str, str, Any]]:
     """Return the group, the difference within it, and the settings."""
     for group in ("paper", "best"):
         for cell in cells:
-            yield group, cell, for_cell(PRESETS[group], cell)
-    for what, config in with_search(for_cell(PRESETS["best"], "gru")):
-        yield "search", f"gru-{what}", config
+            yield group, cell, with_cell(PRESETS[group], cell)
+    gru = with_cell(PRESETS["best"], "gru")
+    yield "search", "gru-labels2", replace(gru, data=replace(gru.data, graded=False))
+    yield "search", "gru-max", replace(gru, pooling="max")
+    yield "search", "gru-dropout0.7", replace(gru, embedding_dropout=0.7)
+    yield "search", "gru-decay0.1", with_training(gru, weight_decay=0.1)
     tree = trees.PRESETS["paper"]
-    yield "trees", "lstm", for_cell(tree, "lstm")
+    yield "trees", "lstm", with_cell(tree, "lstm")
     yield "trees", "mufuru", tree
     yield "trees", f"mufuru-{FEWER}", with_cell(tree, hidden_size=FEWER)
     for cell in COMPARED:
-        paper = for_cell(PRESETS["paper"], cell)
+        yield "short", cell, with_cell(SHORT, cell)
+        paper = with_cell(PRESETS["paper"], cell)
         for size in dimensions:
             yield "dimensions", f"{cell}-glove{size}", replace(paper, embedding_size=size)
         for what, config in with_choices(paper):
             yield "choices", f"{cell}-{what}", config
-    for name, config in tuned_cells(with_training(PRESETS["paper"], epochs=10, smoothing=5)):
+    longer = with_training(PRESETS["paper"], epochs=10, smoothing=5)
+    # the paper's GRU: two operations that start alike
+    gates = with_cell(longer, "mufuru", ops=("keep", "replace"), keep_bias=0.0)
+    tuned = {"mufuru": with_cell(longer, "mufuru"), "paper-gru": gates, "gru": with_cell(longer, "gru")}
+    for name, config in tuned.items():
         for what, tried in with_tuning(config):
             yield "tuning", f"{name}-{what}", tried
 
 
 def with_choices(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
-    """Return one change at a time, of what the paper leaves open."""
+    """Return one change at a time of the choices that the paper leaves open."""
     for rate in (5e-4, 2e-3):
         yield f"lr{rate:g}", with_training(config, learning_rate=rate)
     for dropout in (0.0, 0.3):
         yield f"dropout{dropout:g}", replace(config, embedding_dropout=dropout, output_dropout=dropout)
 
 
-def tuned_cells(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
-    """Return MuFuRU, the paper's GRU (two operations that start alike) and `nn.GRU`."""
-    yield "mufuru", for_cell(config, "mufuru")
-    yield "paper-gru", for_cell(config, "mufuru", ops=("keep", "replace"), keep_bias=0.0)
-    yield "gru", for_cell(config, "gru")
-
-
 def with_tuning(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
     """Return the settings that each cell is tried in, as many for each.
 
-    Of a cell's ten the one with the highest smoothed development accuracy, the mean over its seeds, is taken as it is,
-    and trained anew with seeds from 100: a rule from before the first run. The test data have no part in it.
+    Of a cell's ten the one with the highest smoothed development accuracy, the mean over its seeds, is
+    taken as it is and trained again with seeds from 100: a rule fixed before the first run. The test data are not used.
     """
     for rate in (5e-4, 1e-3, 2e-3):
         for dropout in (0.3, 0.5):
@@ -140,20 +128,6 @@ def with_tuning(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
     yield "distinct", replace(config, data=replace(config.data, distinct_phrases=True))
     for scale in (0.5, 2.0):
         yield f"scale{scale:g}", replace(config, vector_scale=scale)
-
-
-def with_search(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
-    """Return one change at a time, of those that were tried for the preset best."""
-    yield "labels2", replace(config, data=replace(config.data, graded=False))
-    yield "max", replace(config, pooling="max")
-    yield "dropout0.7", replace(config, embedding_dropout=0.7)
-    yield "decay0.1", with_training(config, weight_decay=0.1)
-
-
-def cost(config: Any) -> float:
-    """Return about how many seconds a run takes at most; trees share the states of phrases inside each other."""
-    directions = 2 if isinstance(config, ClassifyConfig) and config.cell.bidirectional else 1
-    return EPOCH_SECONDS * float(config.training.epochs) * directions
 
 
 PUBLISHED = {
@@ -185,42 +159,27 @@ TITLES = {"paper": "Paper's setting", "best": "Well regularised", "trees": "Tree
 """Parts whose learning curves are shown."""
 reaches = partial(claims.reaches, slack=SLACK, measure=ACCURACY)
 CLAIMS: tuple[Claim[Lines], ...] = (
-    Claim("gru", "GRU 87.3", "Figure 1(c)", *reaches("GRU", PUBLISHED["GRU"])),
-    Claim("mufuru", "MuFuRU 87.6", "Figure 1(c)", *reaches("MuFuRU", PUBLISHED["MuFuRU"])),
-    Claim("ahead", "The MuFuRU performs better than the GRU", "4.3", *claims.ahead("MuFuRU", "GRU", ACCURACY)),
-    Claim("near", "The MuFuRU even approaches state-of-the-art results", "4.3", *reaches("MuFuRU", NEAR)),
+    Claim("GRU 87.3", "Figure 1(c)", *reaches("GRU", PUBLISHED["GRU"])),
+    Claim("MuFuRU 87.6", "Figure 1(c)", *reaches("MuFuRU", PUBLISHED["MuFuRU"])),
+    Claim("The MuFuRU performs better than the GRU", "4.3", *claims.ahead("MuFuRU", "GRU", ACCURACY)),
+    Claim("The MuFuRU even approaches state-of-the-art results", "4.3", *reaches("MuFuRU", NEAR)),
     Claim(
-        "trees",
         "the differentiable operations of the MuFuRU can be integrated into other architectures",
         "4.3",
         *claims.as_good("TreeMuFuRU", "Tree-LSTM", ACCURACY),
     ),
 )
 GLOVE = "The paper's setting, GloVe of 100 dimensions"
-in_papers_setting = results.section("paper", ACCURACY, GLOVE, "GRU", OWN, "sentiment-paper")
+in_papers_setting = results.section("paper", ACCURACY, GLOVE, "sentiment-paper", OWN)
 short = results.section("short", ACCURACY, "Once through the sentences")
-
-
-def about(records: Runs) -> str:
-    """Describe the experiment in two sentences."""
-    return (
-        "Recurrent layers learn to tell positive phrases of the Stanford Sentiment Treebank from negative ones and are "
-        f"tested on whole sentences. {count(len(records), 'finished run')} of {', '.join(by_model(records))}."
-    )
-
-
-def beside(records: Runs) -> list[Block]:
-    """Return the paper's claims, measured in its setting."""
-    return REPORT.beside(records, CLAIMS, {**lines(records, "paper"), **tree_lines(records)})
 
 
 def dimensions(records: Runs) -> list[Block]:
     """Return the effect of larger word vectors."""
     compared = [record for record in of_part(records, "paper") if runs.cell_of(record) in COMPARED]
     models = runs.split(by_model([*compared, *of_part(records, "dimensions")]), "embedding_size", "{}")
-    caption = f"Word vectors of several dimensions (in brackets), all else as in the paper's setting: {INTERVAL}"
-    figure = results.dots("sentiment-dimensions", models, ACCURACY)
-    return [_steps(models), figure, results.table(models, ACCURACY, caption)]
+    caption = "Word vectors of several dimensions (in brackets), all else as in the paper's setting"
+    return [_steps(models), *results.models(models, ACCURACY, caption, "sentiment-dimensions")]
 
 
 def _steps(models: Lines) -> str:
@@ -235,17 +194,14 @@ def _steps(models: Lines) -> str:
 
 def best(records: Runs) -> list[Block]:
     caption = "Both directions, 100 units each, well regularised"
-    section = results.section("best", ACCURACY, caption, figure="sentiment-best")
+    section = results.section("best", ACCURACY, caption, "sentiment-best")
     return [results.bar(lines(records, "best"), ACCURACY, BAR), *section(records)]
 
 
 def search(records: Runs) -> list[Block]:
     """Return the changes that were tried for the best setting, with the GRU."""
-    base = lines(records, "best").get("GRU")
-    if base is None:
-        return [REPORT.missing("best")]
-    changed = results.changes(base, of_part(records, "search"), SEARCHED)
-    return [results.change_table(changed, ACCURACY, "GRU in the best setting, one thing changed at a time")]
+    setting = "in the best setting, one thing changed at a time"
+    return EXPERIMENT.effects(records, "best", lines(records, "search"), SEARCHED, setting)
 
 
 def tree_lines(records: Runs) -> dict[str, list[Record]]:
@@ -260,11 +216,8 @@ def tree_lines(records: Runs) -> dict[str, list[Record]]:
 
 def along_trees(records: Runs) -> list[Block]:
     models = tree_lines(records)
-    caption = f"Units that compose phrases along the parse tree: {INTERVAL}"
-    blocks: list[Block] = [
-        results.dots("sentiment-trees", models, ACCURACY, TREES),
-        results.table(models, ACCURACY, caption, "Tree-LSTM", TREES),
-    ]
+    caption = "Units that compose phrases along the parse tree"
+    blocks = results.models(models, ACCURACY, caption, "sentiment-trees", "Tree-LSTM", TREES)
     if "TreeMuFuRU" in models:
         where = "inner nodes of the development trees, by the left child"
         blocks += inspection.use("sentiment-tree-operations", {"TreeMuFuRU": models["TreeMuFuRU"]}, where)
@@ -273,23 +226,18 @@ def along_trees(records: Runs) -> list[Block]:
 
 def choices(records: Runs) -> list[Block]:
     """Return the effect of each choice that the paper leaves open, by cell."""
-    base, missing = lines(records, "paper"), REPORT.missing("paper")
     setting = "in the paper's setting, one thing changed at a time"
-    return results.choice_tables(base, lines(records, "choices"), ACCURACY, CHOICES, missing, setting)
+    return EXPERIMENT.effects(records, "paper", lines(records, "choices"), CHOICES, setting)
 
 
 def main(records: Runs) -> list[Record]:
-    """Return MuFuRU's runs to look into: the paper's setting, or the short form where that is all there is."""
+    """Return MuFuRU's runs to inspect: the paper's setting, or the short form where there is no other."""
     return lines(records, "paper").get("MuFuRU") or lines(records, "short").get("MuFuRU") or []
 
 
 def operations(records: Runs) -> list[Block]:
     """Return weights by class of word, over the development sentences."""
     return inspection.use("sentiment-operations", {"MuFuRU": main(records)}, "the words of the development sentences")
-
-
-def sentences(records: Runs) -> list[Block]:
-    return inspection.sentences("sentiment-sentence", main(records))
 
 
 def curves(records: Runs) -> list[Block]:
@@ -299,35 +247,38 @@ def curves(records: Runs) -> list[Block]:
     return [*results.learning("sentiment-curves", parts, ACCURACY), *used]
 
 
-REPORT = Report(
+EXPERIMENT: Experiment = Experiment(
     "sentiment",
     "Sentiment of phrases and sentences",
     ("classify", "trees"),
     ACCURACY,
     MODEL,
-    about,
+    "Recurrent layers learn to classify phrases of the Stanford Sentiment Treebank and are tested on whole sentences.",
     "paper",
     {
+        "claims": View("Beside the paper", lambda r: EXPERIMENT.beside(r, CLAIMS, lines(r, "paper") | tree_lines(r))),
         "paper": Section("The paper's setting", in_papers_setting, heading="The paper's setting"),
-        "dimensions": Section("Larger word vectors", dimensions, ("embedding_size",), "Other word vectors"),
-        "choices": Section("What the paper left open", choices, (*CHOICES,)),
+        "dimensions": Section(
+            "Larger word vectors", dimensions, varies=("embedding_size",), heading="Other word vectors"
+        ),
+        "choices": Section("What the paper left open", choices, varies=(*CHOICES,)),
         "best": Section("Well regularised", best, heading="Well regularised"),
-        "search": Section("What was tried for it", search, (*SEARCHED,)),
-        "trees": Section("Along the parse trees", along_trees, ("cell.hidden_size",), "Along the parse trees"),
+        "search": Section("What was tried for it", search, varies=(*SEARCHED,)),
+        "trees": Section(
+            "Along the parse trees", along_trees, varies=("cell.hidden_size",), heading="Along the parse trees"
+        ),
         "short": Section("The short form", short, heading="Once through the sentences"),
-    },
-    {"claims": View("Beside the paper", beside)},
-    {
         "operations": View("Operations by kind of word", operations),
-        "sentences": View("Sentences word by word", sentences),
+        "sentences": View("Sentences word by word", lambda r: inspection.sentences("sentiment-sentence", main(r))),
         "curves": View("Learning curves", curves),
     },
     (
-        Headline("Sentiment Treebank, 100 units", ACCURACY, of_model("paper")),
-        Headline(
-            "Sentiment Treebank, 100 units each way, well regularised", ACCURACY, of_model("best"), published=False
-        ),
+        Headline("Sentiment Treebank, 100 units", ACCURACY, "paper"),
+        Headline("Sentiment Treebank, 100 units each way, well regularised", ACCURACY, "best"),
     ),
-    tuple(Number(model, value, "Figure 1(c)") for model, value in PUBLISHED.items()),
+    PUBLISHED,
+    "Figure 1(c)",
+    grid=SentimentGrid,
+    example="dimensions --dimensions 50 300",
+    unfinished=frozenset({"tuning"}),
 )
-EXPERIMENT = Experiment(REPORT, SentimentGrid, "dimensions --dimensions 50 300", unfinished=frozenset({"tuning"}))

@@ -1,7 +1,5 @@
 """Use of a run's model outside of training: hooks of its task, files for others, graphs, pruning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

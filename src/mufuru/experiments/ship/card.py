@@ -1,8 +1,6 @@
 """The model card of a run, written from its record: the model, its metrics, how it was made and how to use it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mufuru.experiments.record import Record
@@ -16,22 +14,14 @@ ROWS = 20
 
 
 def card(record: Record, model: TaskModel, name: str) -> str:
-    """README.md of a run's model."""
-    parts = [
-        f"# {name}",
-        summary(record),
-        use(model),
-        metrics(record),
-        operations(record),
-        pruned(record),
-        settings_table(without_paths(record.config)),
-        made_with(record),
-    ]
-    return page(machine_head(record, name), *(part for part in parts if part))
+    """Return the README.md of a run's model."""
+    parts = [f"# {name}", summary(record), use(model), metrics(record), operations(record), pruned(record)]
+    parts += [settings_table(without_paths(record.config)), made_with(record)]
+    return page(machine_head(record, name), *filter(None, parts))
 
 
 def machine_head(record: Record, name: str) -> dict[str, Any]:
-    """The Hub lists the test metrics."""
+    """Return the part for machines: the Hub lists the test metrics."""
     more: dict[str, Any] = {}
     if tag := KINDS[record.task].pipeline(record.config):
         more["pipeline_tag"] = tag
@@ -55,7 +45,7 @@ def summary(record: Record) -> str:
 
 
 def data_of(record: Record) -> str:
-    """The training data, without folders of the machine."""
+    """Name the training data, without folders of the machine."""
     if description := record.result.get("inspection", {}).get("data"):
         return str(description)
     data = without_paths(record.config.get("data", {}))
@@ -66,15 +56,20 @@ def data_of(record: Record) -> str:
 
 
 def metrics(record: Record) -> str:
-    """A row per data set."""
     splits = {split: record.result[split] for split in SPLITS if record.result.get(split)}
+    return f"## Metrics\n\n{by_split(splits)}" if splits else ""
+
+
+def by_split(splits: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a table with a row per data set and a column per metric."""
     names = list(dict.fromkeys(name for row in splits.values() for name in row))
-    rows = [(split, *(number(row.get(name)) for name in names)) for split, row in splits.items()]
-    return f"## Metrics\n\n{table(('data', *names), rows)}" if rows else ""
+    return table(
+        ("data", *names), [(split, *(number(row.get(name)) for name in names)) for split, row in splits.items()]
+    )
 
 
 def operations(record: Record) -> str:
-    """The mean weight of each operation by class of the token that the unit reads."""
+    """Return the mean weight of each operation by class of the token that the unit reads."""
     weights = record.result.get("inspection", {}).get("operation_weights")
     if not weights:
         return ""
@@ -89,28 +84,22 @@ def pruned(record: Record) -> str:
     about = record.result.get("pruned")
     if not about:
         return ""
-    text = f"Without the operations {', '.join(about['dropped'])}, which were dropped after training: over the "
-    text += (
+    text = (
+        f"Without the operations {', '.join(about['dropped'])}, which were dropped after training: over the "
         f"{about['split']} data their {about['measure']} weight stayed under {about['threshold']:g}. Metrics before:"
     )
-    rows = [(split, *map(number, row.values())) for split, row in about["before"].items()]
-    return f"## Pruned\n\n{text}\n\n{table(('data', *next(iter(about['before'].values()))), rows)}"
+    return f"## Pruned\n\n{text}\n\n{by_split(about['before'])}"
 
 
 def made_with(record: Record) -> str:
-    rows = [(key, f"`{value}`") for key, value in _environment(record.environment)]
-    for name in ("updates", "epochs"):
-        if name in record.result:
-            rows.append((name, f"`{record.result[name]}`"))
+    """Versions, commit, command and length of the training."""
+    facts = {
+        name: record.environment.get(name) for name in ("mufuru", "commit", "torch", "python", "platform", "kernel")
+    }
+    facts["command"] = " ".join(record.environment.get("command") or ()) or None
+    facts |= {name: record.result.get(name) for name in ("updates", "epochs")}
+    rows = [(name, f"`{value}`") for name, value in facts.items() if value is not None]
     return f"## Made with\n\n{table(('', ''), rows)}"
-
-
-def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key in ("mufuru", "commit", "torch", "python", "platform", "kernel"):
-        if environment.get(key) is not None:
-            yield key, str(environment[key])
-    if environment.get("command"):
-        yield "command", " ".join(environment["command"])
 
 
 def number(value: float | None) -> str:

@@ -1,13 +1,12 @@
 """A run as files for others, each checked against the original before it gets its name."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -24,7 +23,7 @@ from mufuru.experiments.record import Record, read_run
 from mufuru.experiments.ship.card import card
 from mufuru.experiments.tasks.models import TaskModel
 from mufuru.experiments.tasks.task import Task
-from mufuru.int8 import pack, unpack
+from mufuru.int8 import dynamic, pack, unpack
 from mufuru.saving.files import WEIGHTS, PretrainedError
 
 Target = Literal["safetensors", "int8", "onnx", "torch-export"]
@@ -53,10 +52,6 @@ class Exported(NamedTuple):
     """The original."""
 
 
-class SelfCheckError(RunError):
-    """A written model does not answer as the original does; it has been removed."""
-
-
 def export_run(folder: Path, target: Target, output: Path | None = None) -> Exported:
     """Write a run's model, compare, and only then give the file its name."""
     path = output or beside(folder, SUFFIXES[target])
@@ -78,8 +73,11 @@ def export_run(folder: Path, target: Target, output: Path | None = None) -> Expo
 
 
 def compare(model: TaskModel, answers: Answers, shapes: Sequence[tuple[int, int]], target: Target) -> float:
-    """The largest difference from the original over these shapes; an error if it is too large."""
-    largest, original = 0.0, _rounded(model) if target == "int8" else model
+    """Return the largest difference from the original over these shapes; raise if it is too large."""
+    largest, original = 0.0, model
+    if target == "int8":
+        original = copy.deepcopy(model)
+        original.load_state_dict(unpack(pack(model.state_dict()), torch.float32))
     for number, (batch, steps) in enumerate(shapes):
         arguments = model.example(batch, steps, seed=number)
         for want, got in zip(original.answers(*arguments), answers(arguments), strict=True):
@@ -87,7 +85,7 @@ def compare(model: TaskModel, answers: Answers, shapes: Sequence[tuple[int, int]
             largest = max(largest, difference)
             # a comparison with NaN is never true
             if not difference <= TOLERANCE[target]:
-                raise SelfCheckError(
+                raise RunError(
                     f"what was written as {target} differs from the original by {difference:.3g}, more than "
                     f"{TOLERANCE[target]:g}, at a batch of {batch} and {steps} steps: nothing is kept"
                 )
@@ -101,35 +99,26 @@ def _difference(want: Tensor, got: Tensor) -> float:
     return float((want - got).abs().max()) / size
 
 
-def _rounded(model: TaskModel) -> TaskModel:
-    """The model with its weights rounded to 8 bits."""
-    rounded = copy.deepcopy(model)
-    rounded.load_state_dict(unpack(pack(model.state_dict()), torch.float32))
-    return rounded
-
-
-def _write_files(int8: bool) -> Callable[[TaskModel, Record, Path, str], Answers]:
-    def write(model: TaskModel, record: Record, path: Path, name: str) -> Answers:
-        try:
-            model.save_pretrained(path, card=card(record, model, name), int8=int8)
-            loaded = type(model).from_pretrained(path)
-        except PretrainedError as error:
-            raise RunError(str(error)) from None
-        return lambda arguments: loaded.answers(*arguments)
-
-    return write
+def _write_files(model: TaskModel, record: Record, path: Path, name: str, *, int8: bool = False) -> Answers:
+    try:
+        model.save_pretrained(path, card=card(record, model, name), int8=int8)
+        loaded = type(model).from_pretrained(path)
+    except PretrainedError as error:
+        raise RunError(str(error)) from None
+    return lambda arguments: loaded.answers(*arguments)
 
 
 def _write_onnx(model: TaskModel, record: Record, path: Path, name: str) -> Answers:
     try:
         runtime: Any = importlib.import_module("onnxruntime")
     except ModuleNotFoundError:
-        raise RunError("onnxruntime is not installed, which the check needs: pip install 'mufuru[onnx]'") from None
+        raise RunError(
+            "onnxruntime is not installed, which the check needs: `pip install '.[onnx]'` in the folder of mufuru"
+        ) from None
     graph = model.graph()
-    arguments = model.example(*EXAMPLE, seed=-1)
-    names: dict[str, Any] = {"input_names": graph.inputs, "output_names": graph.outputs}
+    more: dict[str, Any] = {"dynamic_shapes": graph.open_sizes, "input_names": graph.inputs}
     try:
-        export.onnx(graph.module, path, arguments, dynamic_shapes=graph.open_sizes, **names)
+        export.onnx(graph.module, path, model.example(*EXAMPLE, seed=-1), output_names=graph.outputs, **more)
     except ImportError as error:
         raise RunError(str(error)) from None
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -143,8 +132,7 @@ def _write_onnx(model: TaskModel, record: Record, path: Path, name: str) -> Answ
 
 def _write_program(model: TaskModel, record: Record, path: Path, name: str) -> Answers:
     graph = model.graph()
-    arguments = model.example(*EXAMPLE, seed=-1)
-    program = export.program(graph.module, arguments, dynamic_shapes=graph.open_sizes)
+    program = export.program(graph.module, model.example(*EXAMPLE, seed=-1), dynamic_shapes=graph.open_sizes)
     torch.export.save(program, path)
     module = torch.export.load(path).module()
 
@@ -157,38 +145,33 @@ def _write_program(model: TaskModel, record: Record, path: Path, name: str) -> A
 
 
 WRITERS: dict[str, Callable[[TaskModel, Record, Path, str], Answers]] = {
-    "safetensors": _write_files(int8=False),
-    "int8": _write_files(int8=True),
+    "safetensors": _write_files,
+    "int8": partial(_write_files, int8=True),
     "onnx": _write_onnx,
     "torch-export": _write_program,
 }
 """Each writes to a path and returns a function that answers from there."""
 
 
-class Beside(NamedTuple):
-    """The original and its 8-bit form."""
-
-    metrics: tuple[dict[str, float], dict[str, float]]
-    bytes: tuple[int, int]
-    ratio: float
-    """Time of the other over that of the original."""
-
-
-def compare_int8(task: Task, one: nn.Module, other: nn.Module, split: str, folders: tuple[Path, Path]) -> Beside:
-    """Metrics over a data set, the sizes of the weights' files, and the ratio of times."""
-    metrics = (evaluate(task, one, split), evaluate(task, other, split))
-    sizes = tuple((folder / WEIGHTS).stat().st_size for folder in folders)
-    return Beside(metrics, (sizes[0], sizes[1]), time_ratio(task, one, other, split))
+def compare_int8(task: Task, done: Exported, split: str) -> dict[str, dict[str, float]]:
+    """Return the metrics over a data set, the size of the weights in megabytes and the relative time of both models."""
+    models = done.model, dynamic(type(done.model).from_pretrained(done.path))
+    with tempfile.TemporaryDirectory() as original:
+        done.model.save_pretrained(original)
+        sizes = [(Path(folder) / WEIGHTS).stat().st_size / 1e6 for folder in (original, done.path)]
+    times = (1.0, time_ratio(task, *models, split))
+    return {
+        name: {**evaluate(task, model, split), "megabytes": size, "time": time}
+        for name, model, size, time in zip(("original", "int8"), models, sizes, times, strict=True)
+    }
 
 
 def time_ratio(task: Task, one: nn.Module, other: nn.Module, split: str) -> float:
-    """The median of several rounds, each a pass of both: what else the machine does meets both alike."""
-    ratios = []
-    for number in range(ROUNDS + 1):
-        seconds = [_seconds(task, model, split) for model in (one, other)]
-        # the first round packs weights and fills caches
-        ratios += [seconds[1] / seconds[0]] if number else []
-    return median(ratios)
+    """Return the median time of `other` over that of `one`, of several rounds with a pass of each, so
+    that other load on the machine affects both alike."""
+    rounds = [[_seconds(task, model, split) for model in (one, other)] for _ in range(ROUNDS + 1)]
+    # the first round packs weights and fills caches
+    return median(second / first for first, second in rounds[1:])
 
 
 def _seconds(task: Task, model: nn.Module, split: str) -> float:

@@ -4,12 +4,10 @@ One setting means the same for every cell that has it. An option that a cell lac
 `CellConfig.for_cell` leaves those out for another cell.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,38 +18,62 @@ from mufuru import ops as operations
 from mufuru.experiments.settings import SettingError, check_default, check_positive, choose
 from mufuru.unit import Activation, ControllerActivation, Reset
 
-T = TypeVar("T")
 CellName = Literal["mufuru", "gru", "lstm", "vanilla"]
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """(layers * directions, batch, hidden); a pair with the memory for lstm, with the controller for mufuru with one."""
 
-OPTIONS: dict[str, frozenset[str]] = {
-    "mufuru": frozenset(
-        {"ops", "reset", "activation", "controller_size", "controller_activation", "reset_bias", "keep_bias"}
-    ),
-    "gru": frozenset({"reset_bias", "keep_bias"}),
-    "lstm": frozenset({"keep_bias"}),
-    "vanilla": frozenset(),
-}
-"""The options that not every cell has, by cell."""
-RESET_GATE: dict[type[nn.Module], int] = {nn.GRU: 0}
-"""Index of the reset gate among the blocks of a layer's rows."""
-KEEP_GATE: dict[type[nn.Module], int] = {nn.GRU: 1, nn.LSTM: 1}
-"""Index of the gate that keeps the state where it is open: the update gate of a GRU, the forget gate of an LSTM."""
+GATES: dict[type[nn.Module], dict[str, int]] = {nn.GRU: {"reset_bias": 0, "keep_bias": 1}, nn.LSTM: {"keep_bias": 1}}
+"""By torch layer and setting, the index of a gate among the blocks of rows: the update gate of a GRU and the forget
+gate of an LSTM keep the state."""
+
+
+class CellOptions:
+    """Settings of a cell, of which `mufuru` has every option."""
+
+    options: ClassVar[Mapping[str, tuple[str, ...]]]
+    """By cell, the options that not every cell has."""
+
+    def check_options(self) -> None:
+        """Refuse options that the cell lacks, unknown operations, and a bias of keep without keep."""
+        settings: Any = self
+        own = choose("cell", settings.cell, self.options)
+        for name in sorted(set(self.options["mufuru"]) - set(own)):
+            owners = " and ".join(cell for cell, names in self.options.items() if name in names)
+            check_default(self, (name,), f"is an option of {owners}, not of {settings.cell}: leave it out")
+        try:
+            operations.resolve(settings.ops)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"ops: {error}") from None
+        if "keep" not in settings.ops and settings.keep_bias is not None:
+            names = ", ".join(settings.ops)
+            raise SettingError(f"keep_bias needs the operation keep, and ops is {names}: leave it out")
+
+    def for_cell(self, cell: str) -> Self:
+        """Return the same settings for another cell, without the options that it lacks."""
+        settings: Any = self
+        defaults = {name: getattr(type(self), name) for name in set(self.options["mufuru"]) - set(self.options[cell])}
+        changed: Self = dataclasses.replace(settings, cell=cell, **defaults)
+        return changed
 
 
 @dataclass(frozen=True)
-class CellConfig:
+class CellConfig(CellOptions):
     """The recurrent layer."""
 
+    options: ClassVar = {
+        "mufuru": ("ops", "reset", "activation", "controller_size", "controller_activation", "reset_bias", "keep_bias"),
+        "gru": ("reset_bias", "keep_bias"),
+        "lstm": ("keep_bias",),
+        "vanilla": (),
+    }
     cell: CellName = "mufuru"
     """mufuru, gru (torch.nn.GRU), lstm (torch.nn.LSTM) or vanilla (torch.nn.RNN with tanh)."""
     hidden_size: int = 8
     """Units of each layer and direction."""
     num_layers: int = 1
-    """Layers on top of each other."""
+    """Number of stacked layers."""
     bidirectional: bool = False
-    """Read every sequence from both ends; not for language models, which cannot read ahead."""
+    """Read every sequence in both directions; not for language models, which cannot read ahead."""
     ops: tuple[str, ...] = mufuru.PAPER
     """Operations to choose from (mufuru only)."""
     reset: Reset = "before"
@@ -77,37 +99,11 @@ class CellConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "hidden_size", "num_layers", "controller_size", "initial_scale")
-        check_cell(self, OPTIONS)
+        self.check_options()
         if self.reset is None and self.reset_bias is not None:
             raise SettingError("reset_bias needs a reset gate, and reset is None: leave one of them out")
         if self.controller_size is None and self.controller_activation is not None:
             raise SettingError("controller_activation needs a recurrent controller: give a controller_size too")
-
-    def for_cell(self, cell: CellName) -> CellConfig:
-        """The same setting for another cell, without the options that it lacks."""
-        return for_cell(self, cell, OPTIONS)
-
-
-def check_cell(config: Any, options: Mapping[str, frozenset[str]]) -> None:
-    """Refuse options that the cell lacks, unknown operations, and a bias of keep without keep."""
-    own = choose("cell", config.cell, options)
-    for name in sorted(options["mufuru"] - own):
-        owners = " and ".join(cell for cell, known in options.items() if name in known)
-        check_default(config, (name,), f"is an option of {owners}, not of {config.cell}: leave it out")
-    try:
-        operations.resolve(config.ops)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"ops: {error}") from None
-    if "keep" not in config.ops and config.keep_bias is not None:
-        raise SettingError(f"keep_bias needs the operation keep, and ops is {', '.join(config.ops)}: leave it out")
-
-
-def for_cell(config: T, cell: str, options: Mapping[str, frozenset[str]]) -> T:
-    """The same setting for another cell, without the options that it lacks."""
-    settings: Any = config
-    defaults = {name: getattr(type(config), name) for name in options["mufuru"] - options[cell]}
-    changed: T = dataclasses.replace(settings, cell=cell, **defaults)
-    return changed
 
 
 class SequenceLayer(nn.Module):
@@ -123,8 +119,7 @@ class SequenceLayer(nn.Module):
         self.config = config
         self.rnn: nn.Module = _make(config, input_size)
         draw_weights(self.rnn, config.initialisation, config.initial_scale)
-        if not isinstance(self.rnn, mufuru.MuFuRU):
-            set_gates(self.rnn, config.reset_bias, config.keep_bias)
+        set_gates(self.rnn, config)
 
     @property
     def directions(self) -> int:
@@ -141,18 +136,16 @@ class SequenceLayer(nn.Module):
         output: Tensor | PackedSequence
         if lengths is None:
             output, state = self.rnn(input, state)
-        elif isinstance(input, PackedSequence):
-            raise ValueError("lengths are for a padded batch: a PackedSequence carries its own")
         elif isinstance(self.rnn, mufuru.MuFuRU):
             output, state = self.rnn(input, state, lengths)
         else:
-            packed = pack_padded_sequence(input, lengths.cpu(), enforce_sorted=False)
-            packed, state = self.rnn(packed, state)
-            output, _ = pad_packed_sequence(packed, total_length=input.size(0))
+            padded: Any = input
+            packed, state = self.rnn(pack_padded_sequence(padded, lengths.cpu(), enforce_sorted=False), state)
+            output, _ = pad_packed_sequence(packed, total_length=len(padded))
         return output, state
 
     def last(self, state: State) -> Tensor:
-        """(batch, output_size): the final state of the top layer, both directions side by side."""
+        """Return (batch, output_size): the final state of the top layer, both directions side by side."""
         hidden = state if isinstance(state, Tensor) else state[0]
         return hidden[-1] if self.directions == 1 else torch.cat((hidden[-2], hidden[-1]), -1)
 
@@ -162,8 +155,17 @@ def per_step(function: Callable[[Tensor], Tensor], input: Tensor | PackedSequenc
     return input._replace(data=function(input.data)) if isinstance(input, PackedSequence) else function(input)
 
 
+@torch.no_grad()
+def traced(model: nn.Module, *inputs: Any) -> tuple[Any, Any]:
+    """Run a model with one MuFuRU; return the layer's trace and the model's outputs."""
+    with mufuru.tracing(model) as traces:
+        outputs = model(*inputs)
+    ((trace,),) = traces.values()
+    return trace, outputs
+
+
 def detach(state: State) -> State:
-    """A state for the next batch, without gradients to this one."""
+    """Return a state for the next batch, without gradients to this one."""
     return state.detach() if isinstance(state, Tensor) else (state[0].detach(), state[1].detach())
 
 
@@ -200,33 +202,27 @@ def draw_weights(layer: nn.Module, initialisation: str, scale: float) -> None:
 
 
 @torch.no_grad()
-def set_gates(layer: nn.Module, reset_bias: float | None, keep_bias: float | None) -> None:
-    """Start gates of a torch layer at exactly these biases; None leaves a gate as it was drawn."""
-    for block, value in ((RESET_GATE.get(type(layer)), reset_bias), (KEEP_GATE.get(type(layer)), keep_bias)):
-        if block is None or value is None:
-            continue
+def set_gates(layer: nn.Module, config: CellConfig) -> None:
+    """Set initial biases of the gates of a torch layer; None leaves a gate as it was drawn."""
+    for setting, block in GATES.get(type(layer), {}).items():
+        value = getattr(config, setting)
         for name, parameter in layer.named_parameters():
             # the layer adds two biases: the first holds the value
-            if name.startswith("bias_"):
+            if value is not None and name.startswith("bias_"):
                 _blocks(layer, name, parameter)[block].fill_(value if name.startswith("bias_ih") else 0.0)
 
 
 def _blocks(layer: nn.Module, name: str, parameter: Tensor) -> tuple[Tensor, ...]:
-    """The blocks of a parameter's rows, one per gate, feature or operation, without MuFuRU's biases of fixed value."""
+    """Return the blocks of a parameter's rows, one per gate, feature or operation, without MuFuRU's fixed biases."""
     if not isinstance(layer, mufuru.MuFuRU):
-        return _rows(parameter, int(getattr(layer, "hidden_size")))
+        return torch.split(parameter, int(getattr(layer, "hidden_size")))
     unit = layer.unit
     if name.startswith("bias_op"):
         return ()
     if name.startswith(("weight_kk", "weight_op")):
-        return (parameter,) if name.startswith("weight_kk") else _rows(parameter, unit.hidden_size)
+        return (parameter,) if name.startswith("weight_kk") else torch.split(parameter, unit.hidden_size)
     feature, reset, controller = unit.split(parameter)
     if parameter.dim() == 1:
         return (feature,) if unit.controller_size is None else (feature, controller)
-    chosen = _rows(controller, unit.hidden_size) if unit.controller_size is None else (controller,)
+    chosen = torch.split(controller, unit.hidden_size) if unit.controller_size is None else (controller,)
     return (feature, *chosen) if unit.reset is None else (feature, reset, *chosen)
-
-
-def _rows(parameter: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Cut into blocks of `count` rows."""
-    return tuple(parameter[start : start + count] for start in range(0, len(parameter), count))

@@ -1,6 +1,4 @@
-"""Models of tasks: as files, made again from settings and weights without their data, and as graphs of tensors."""
-
-from __future__ import annotations
+"""Models of tasks: saved, restored from settings and weights without their data, and exported as graphs."""
 
 import copy
 import json
@@ -20,22 +18,20 @@ from mufuru.saving.card import code, page, table
 from mufuru.saving.operations import custom_operations
 from mufuru.saving.pretrained import Pretrained
 
-ANY = ""
-"""The fingerprint of a model that takes weights trained on any data."""
 Tensors = tuple[Tensor, ...]
 
 
-class Carried(nn.Module):
-    """A value that JSON can hold, such as a vocabulary, and a fingerprint of its data, as buffers of a model.
+class Metadata(nn.Module):
+    """A JSON value, such as a vocabulary, and a fingerprint of the training data, as buffers of a model.
 
-    So a run folder is enough to use a model, and weights never meet the vocabulary of another run: weights trained on
-    other data are refused, unless the model has no fingerprint.
+    A run folder is then enough to use the model, and weights never meet the vocabulary of another run: weights trained
+    on other data are refused, unless the model has no fingerprint. Models call it `carried`, as their files do.
     """
 
     content: Tensor
     fingerprint: Tensor
 
-    def __init__(self, value: Any, fingerprint: str = ANY) -> None:
+    def __init__(self, value: Any, fingerprint: str = "") -> None:
         super().__init__()
         self.register_buffer("content", to_bytes(json.dumps(value)))
         # always as long as a sha256, since weights have to fit in shape
@@ -51,9 +47,9 @@ class Carried(nn.Module):
             super()._load_from_state_dict(dict(state_dict), prefix, *rest)
 
 
-def carried_by(weights: Mapping[str, Tensor], name: str = "carried") -> Any:
-    """The value that the weights of a model hold in its submodule of this name."""
-    return json.loads(to_text(weights[f"{name}.content"]))
+def read_metadata(weights: Mapping[str, Tensor]) -> Any:
+    """Return the JSON value in the weights of a model."""
+    return json.loads(to_text(weights["carried.content"]))
 
 
 def to_bytes(text: str) -> Tensor:
@@ -79,23 +75,27 @@ class TaskModel(Pretrained):
 
     settings: ClassVar[type[Any]]
     """The dataclass of `config`."""
+    metadata: ClassVar[type[Any] | None] = None
+    """The class of the constructor's second argument, which `carried` holds as JSON; None if there is none."""
     config: Any
 
     @classmethod
     def restored(cls, config: Any, weights: Mapping[str, Tensor]) -> Self:
-        """A model that fits the weights, which are still to be loaded."""
-        raise NotImplementedError
+        """Return a model that fits the weights, which are still to be loaded; made without its data."""
+        make: Any = cls
+        model: Self = make(config, *(() if cls.metadata is None else (cls.metadata.from_json(read_metadata(weights)),)))
+        return model
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Random arguments of `answers`, and of the graph."""
+        """Return random arguments of `answers`, and of the graph."""
         raise NotImplementedError
 
     def answers(self, *arguments: Tensor) -> Tensors:
-        """The model's own outputs for these arguments, computed as in evaluation."""
+        """Return the model's own outputs for these arguments, computed as in evaluation."""
         raise NotImplementedError
 
     def graph(self) -> Graph:
-        """The model as a graph with open batch and time."""
+        """Return the model as a graph with open batch and time."""
         raise SettingError(f"a {type(self).__name__} cannot be written as a graph: export it with --to safetensors")
 
     def _options(self) -> dict[str, Any]:
@@ -119,19 +119,18 @@ class TaskModel(Pretrained):
 
 class SequenceModel(TaskModel):
     """A model with one answer per sequence: `forward` takes a PackedSequence, as in training, or a padded batch,
-    (steps, batch) or (steps, batch, channels), and `lengths`.
-    """
+    (steps, batch) or (steps, batch, channels), and `lengths`."""
 
     reader: SequenceLayer
     argument: ClassVar[str] = "inputs"
     """Name of the sequences in a graph."""
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
-        """Random padded sequences."""
+        """Return random padded sequences."""
         raise NotImplementedError
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Sequences of different lengths, and the lengths."""
+        """Return sequences of different lengths, and the lengths."""
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(1, steps + 1, (batch,), generator=generator)
         lengths[0] = steps
@@ -139,7 +138,7 @@ class SequenceModel(TaskModel):
 
     @torch.no_grad()
     def answers(self, *arguments: Tensor) -> Tensors:
-        """The logits of packed sequences: the other way than the graph's."""
+        """Return the logits of packed sequences: computed in another way than the graph's."""
         inputs, lengths = arguments
         packed = pack_padded_sequence(inputs, lengths, enforce_sorted=False)
         logits: Tensor = self(PackedSequence(packed.data, packed.batch_sizes))
@@ -152,7 +151,7 @@ class SequenceModel(TaskModel):
 
 
 def exportable(model: Any) -> nn.Module:
-    """A copy whose `reader` is a MuFuRU, which can be exported with open length, without what only Python reads."""
+    """Return a copy whose `reader` is a MuFuRU, which can be exported with open length, without its metadata."""
     made = copy.deepcopy(model).eval()
     if hasattr(made, "carried"):
         del made.carried
@@ -169,7 +168,7 @@ def exportable(model: Any) -> nn.Module:
 
 
 def without_paths(value: Any) -> Any:
-    """Settings for others to read: a path outside of the folder is reduced to its last name."""
+    """Return settings for others to read: a path outside of the folder is reduced to its last name."""
     if isinstance(value, dict):
         return {key: without_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -180,15 +179,14 @@ def without_paths(value: Any) -> Any:
 
 
 def head(**more: Any) -> dict[str, Any]:
-    """The part of a card for machines."""
+    """Return the part of a card for machines."""
     return {"library_name": "mufuru", "tags": ["mufuru", "pytorch", "recurrent"], **more}
 
 
 def use(model: TaskModel) -> str:
-    """The part of a card that shows how to load the model."""
-    cls = type(model)
-    imports = f"from {cls.__module__} import {cls.__name__}"
-    return f"## Use\n\n{code(cls.__name__, imports, list(custom_operations(model)))}"
+    """Return the part of a card that shows how to load the model."""
+    module, name = type(model).__module__, type(model).__name__
+    return f"## Use\n\n{code(name, f'from {module} import {name}', list(custom_operations(model)))}"
 
 
 def settings_table(options: Mapping[str, Any]) -> str:
@@ -197,7 +195,7 @@ def settings_table(options: Mapping[str, Any]) -> str:
 
 
 def flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested settings by names such as cell.hidden_size."""
+    """Return nested settings by names such as cell.hidden_size."""
     rows: list[tuple[str, Any]] = []
     for name, value in options.items():
         rows += flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]

@@ -1,18 +1,13 @@
 """Interface of a task: data, model, step and metrics for the engine, and hooks for the commands that use a model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-
-if TYPE_CHECKING:
-    from mufuru.experiments.tasks.cells import SequenceLayer
 
 Batch = Any
 """An item of a task's `batches`, which its `step` takes: tensors or named tuples of them."""
@@ -34,7 +29,7 @@ class Step:
     state: State = None
     """State for the next batch, detached; None where batches do not follow each other."""
     sums: Mapping[str, Tensor | float] = field(default_factory=dict)
-    """More sums over the predictions, such as the number of right ones."""
+    """More sums over the predictions, such as the number of correct ones."""
     penalty: Tensor | None = None
     """Added to the mean loss for the gradient only, such as activation regularisation."""
 
@@ -61,7 +56,9 @@ class Totals:
 class Task(Protocol):
     """One experiment: made from its settings alone, so that the same settings give the same data in the same order.
 
-    It may have a `description`, a sentence about its data that is printed when a run begins.
+    It may have a `description`, a sentence about its data that is printed when a run begins. One run can be trained on
+    several processes if the task has `rows(batch)`, the number of rows that do not depend on each other, and
+    `share(batch, rows: slice)`, a batch of some of them; tensors of a carried state have rows as second dimension.
     """
 
     config: Any
@@ -70,28 +67,23 @@ class Task(Protocol):
     higher_is_better: bool
 
     def build(self) -> nn.Module:
-        """A fresh model; its initial weights come from torch's global generator."""
-        ...
+        """Return a fresh model; its initial weights come from torch's global generator."""
 
     def batches(self, split: str, epoch: int = 0) -> Sequence[Batch]:
-        """All batches of "train", "valid" or "test". The order of "train" follows from seed and epoch alone, so that a
-        resumed run can start at any batch."""
-        ...
+        """Return all batches of "train", "valid" or "test". The order of "train" follows from seed and epoch alone, so
+        that a resumed run can start at any batch."""
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         """Run the model over one batch."""
-        ...
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """The metrics of a data set from its totals, the loss among them."""
-        ...
+        """Return the metrics of a data set from its totals, the loss among them."""
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """Facts about a trained model for the report beyond metrics, ready for JSON; may be empty."""
-        ...
+        """Return facts about a trained model for the report beyond metrics, ready for JSON; may be empty."""
 
 
-class Batches(Sequence[Any]):
+class Batches(Sequence[Batch]):
     """The batches of a data set by groups of its indices, each made on access."""
 
     def __init__(self, make: Callable[[Tensor], Batch], groups: Sequence[Tensor]) -> None:
@@ -100,10 +92,18 @@ class Batches(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.groups)
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Batches(self.make, self.groups[index])
+    def __getitem__(self, index: Any) -> Batch:
         return self.make(self.groups[index])
+
+
+def packed_rows(packed: PackedSequence, rows: slice) -> PackedSequence:
+    """Return some sequences of those packed in their own order, the longest first."""
+    sizes = packed.batch_sizes
+    chosen = torch.zeros(int(sizes[0]), dtype=torch.bool)
+    chosen[rows] = True
+    row = torch.arange(len(packed.data)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    counts = chosen.cumsum(0)[sizes - 1]
+    return PackedSequence(packed.data[chosen[row]], counts[counts > 0])
 
 
 class Prediction(NamedTuple):
@@ -117,20 +117,18 @@ class Predictor(Protocol):
     """A trained model as `mufuru predict` uses it."""
 
     def read(self, line: str) -> Any:
-        """The sequence that a line holds; a DataError says what is wrong with it."""
-        ...
+        """Return the sequence of a line; a DataError says what is wrong with it."""
 
     def predict(self, sequences: list[Any]) -> list[Prediction]:
-        """One prediction for each sequence, in their order."""
-        ...
+        """Return one prediction for each sequence, in their order."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A text as a model reads it."""
+    """The steps of a text as a model reads it."""
 
     tokens: list[str]
-    """One for each step, as people read them."""
+    """The token of each step, for display."""
     x: Tensor
     """(steps,) ids of tokens, or (steps, channels) of numbers."""
     notes: list[str] = field(default_factory=list)
@@ -144,32 +142,31 @@ class StepPrediction:
     top: list[tuple[str, float]]
     """The likeliest labels or words and their probabilities, the likeliest first."""
     truth: str | None = None
-    """The right label, where that is known."""
+    """The correct label, where it is known."""
     came: float | None = None
     """The probability of the next token, where there is one."""
 
 
 class Reader(ABC):
     """A trained model as `mufuru explore` uses it: a text in, the outputs of its recurrent layer, and a prediction
-    after every step; `takes` says what a user types: a formula, words,
-    characters or a series.
-    """
+    after every step."""
 
     takes: str
+    """The user's input: formula, words, characters or series."""
     examples: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Any, config: Any) -> None:
         self.model, self.config = model.eval(), config
 
     @property
-    def layer(self) -> SequenceLayer:
-        layer: SequenceLayer = self.model.reader
-        return layer
+    def layer(self) -> Any:
+        """The model's `cells.SequenceLayer`."""
+        return self.model.reader
 
     @property
     def both_ways(self) -> bool:
-        """Whether the model reads from both ends, so that an output depends on later steps."""
-        return self.layer.directions == 2
+        """Whether the model reads in both directions, so that an output depends on later steps."""
+        return bool(self.layer.directions == 2)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -178,40 +175,40 @@ class Reader(ABC):
 
     @abstractmethod
     def steps(self, text: str) -> Steps:
-        """The steps of a text; a DataError or SettingError says what is wrong with it."""
+        """Return the steps of a text; a DataError or SettingError says what is wrong with it."""
 
     def embed(self, x: Tensor) -> Tensor:
-        """The layer's inputs for (steps, batch) ids or (steps, batch, channels) numbers."""
+        """Return the layer's inputs for (steps, batch) ids or (steps, batch, channels) numbers."""
         embedded: Tensor = self.model.embedding(x)
         return embedded
 
     def outputs(self, steps: Steps) -> Tensor:
-        """(steps, features): the layer's outputs when it reads all of the text."""
+        """Return (steps, features): the layer's outputs when it reads all of the text."""
         outputs: Tensor = self.layer(self.embed(steps.x.unsqueeze(1)))[0]
         return outputs[:, 0]
 
     @abstractmethod
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
-        """A prediction after each step, from the steps up to it alone."""
+        """Return a prediction after each step, from the steps up to it alone."""
 
 
 def prefixes(rows: Tensor) -> PackedSequence:
-    """All beginnings of a sequence (steps, ...), the longest first."""
+    """Return all prefixes of a sequence (steps, ...), the longest first."""
     sizes = torch.arange(len(rows), 0, -1)
     return PackedSequence(rows.repeat_interleave(sizes, 0), sizes)
 
 
 def ranked(probabilities: Tensor, labels: tuple[str, ...]) -> list[list[tuple[str, float]]]:
-    """By step the likeliest labels of (steps, labels)."""
+    """Return by step the likeliest labels of (steps, labels)."""
     values, places = probabilities.topk(min(TOP, len(labels)), 1)
     rows = zip(values.tolist(), places.tolist(), strict=True)
     return [[(labels[k], round(p, 6)) for p, k in zip(ps, ks, strict=True)] for ps, ks in rows]
 
 
-def unknown_note(missing: Iterable[str], unknown: str | None) -> list[str]:
-    """A note of the words that the vocabulary lacks, each once."""
+def unknown_note(missing: Iterable[str]) -> list[str]:
+    """Return a note of the words that the vocabulary lacks, each once."""
     words = ", ".join(dict.fromkeys(missing))
-    return [f"Not in the vocabulary, read as {unknown}: {words}."] if words else []
+    return [f"Not in the vocabulary, read as <unk>: {words}."] if words else []
 
 
 @dataclass(frozen=True)
@@ -233,7 +230,9 @@ class Kind:
     reader: Callable[[Any, Any], Reader] | None = None
     """From model and settings to what `mufuru explore` uses."""
     text_model: Callable[[Any, Any], Any] | None = None
-    """From model and settings to what `mufuru generate` and `mufuru score` use, see `lm.sampling.TextModel`."""
+    """From model and settings to what `mufuru generate` and `mufuru score` use, see `lm.use.TextModel`."""
+    dynamic: Callable[..., dict[str, float]] | None = None
+    """Metrics of a model that keeps learning while it is evaluated, see `lm.dynamic.evaluate`."""
     noun: str = ""
     """Name of the model in a model card, such as "language model"; empty for "model of the task NAME"."""
     data: str = ""

@@ -1,13 +1,11 @@
 """Shared by tasks that classify words: settings, word vectors, the meaning of ids, and classes of English words."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +37,7 @@ class WordsConfig:
     lowercase: bool = True
     """Read all words in lower case, as most word vectors do."""
     min_count: int = 1
-    """Fewest appearances in the training texts of a word that has no vector; rarer ones become <unk>."""
+    """Minimum count in the training texts of a word without a vector; rarer ones become <unk>."""
     embedding_dropout: float = 0.0
     """Dropout of features of the embedded words, or of numbers."""
     output_dropout: float = 0.0
@@ -55,44 +53,51 @@ class WordsConfig:
 
 
 def embedding(words: int, config: WordsConfig) -> nn.Embedding:
-    """Random vectors for all words, as the paper draws unknown ones; pretrained ones replace them later."""
+    """Return random vectors for all words, as the paper draws unknown ones; pretrained ones replace them later."""
     made = nn.Embedding(words, config.embedding_size)
     nn.init.uniform_(made.weight, -UNKNOWN_SCALE, UNKNOWN_SCALE)
     made.weight.requires_grad_(config.tune_embeddings)
     return made
 
 
+def read_words(
+    config: WordsConfig, data_dir: str | None, texts: Mapping[str, Iterable[Sequence[str]]]
+) -> tuple[Vocabulary, Vectors | None]:
+    """Return the vocabulary of texts by split, and pretrained vectors of its words if the settings name any."""
+
+    def words(split: str) -> Iterator[str]:
+        return (word.lower() if config.lowercase else word for text in texts[split] for word in text)
+
+    vectors = word_vectors(config, data_dir, {word: None for split in texts for word in words(split)})
+    known = vectors.words if vectors else ()
+    return build_vocabulary(Counter(words("train")), known, config.min_count), vectors
+
+
 def word_vectors(config: WordsConfig, data_dir: str | None, words: Collection[str]) -> Vectors | None:
-    """The vectors of those words that have one; None if the settings name none."""
+    """Return the vectors of those words that have one; None if the settings name none."""
     if config.vectors is None:
         return None
-    vectors = _read_vectors(config.vectors, data_dir, config.embedding_size, words)
-    if not vectors.found:
+    if config.vectors in NAMED_VECTORS:
+        name = NAMED_VECTORS[config.vectors]
+        vectors = glove.load(words, data_dir, name=name, dimension=config.embedding_size)
+    elif (path := Path(config.vectors)).is_dir():
+        vectors = glove.load(words, path, dimension=config.embedding_size)
+    else:
+        vectors = glove.read(path, words, config.embedding_size)
+    if not vectors.words:
         raise DataError(f"{config.vectors} has a vector for none of the {len(words):,} words of the texts: expected "
                         "vectors of their language, and in their case if lowercase is off")  # fmt: skip
     return vectors if config.vector_scale == 1 else replace(vectors, matrix=config.vector_scale * vectors.matrix)
 
 
-def _read_vectors(vectors: str, data_dir: str | None, features: int, words: Collection[str]) -> Vectors:
-    if vectors in NAMED_VECTORS:
-        folder = None if data_dir is None else Path(data_dir)
-        return glove.load(words, folder, name=NAMED_VECTORS[vectors], dimension=features)
-    path = Path(vectors)
-    if path.is_dir():
-        return glove.load(words, path, dimension=features)
-    return glove.read(path, words, features)
-
-
 def class_logits(logits: Tensor) -> Tensor:
-    """(n, classes): two classes have one logit, that of the second; beside a logit of 0 the softmax is the logistic
-    function.
-    """
+    """Return (n, classes) logits: of two classes there is one, the second's; beside 0 its softmax is the sigmoid."""
     return logits if logits.size(1) > 1 else torch.cat((torch.zeros_like(logits), logits), 1)
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Labels in the order of the outputs, and the inputs: words of a vocabulary, or numbers in `channels`."""
+    """The meaning of a model's numbers: labels in the order of the outputs; words of a vocabulary, or `channels`."""
 
     labels: tuple[str, ...]
     vocabulary: Vocabulary | None
@@ -104,16 +109,14 @@ class Meaning:
         return {**vars(self), "labels": list(self.labels), "vocabulary": vocabulary}
 
     @classmethod
-    def from_json(cls, data: Any) -> Meaning:
+    def from_json(cls, data: Any) -> Self:
         vocabulary = None if data["vocabulary"] is None else Vocabulary.from_json(data["vocabulary"])
         return cls(**{**data, "labels": tuple(data["labels"]), "vocabulary": vocabulary})
 
 
 def build_vocabulary(counts: Counter[str], known: Iterable[str], min_count: int) -> Vocabulary:
-    """The words of the training texts that are frequent enough or have a vector, and all others that have one.
-
-    So a word of validation or test that training lacks is known where it has a vector, as if the model had all of them.
-    """
+    """Return the words of the training texts that are frequent enough or have a vector, and all others that have one,
+    so that a word of validation or test is known where it has a vector, as if the model had all vectors."""
     known = dict.fromkeys(known)
     frequent = [word for word, count in counts.items() if count >= min_count or word in known]
     words = dict.fromkeys((UNKNOWN, *frequent, *known))
@@ -154,6 +157,6 @@ _CLASS_OF = {word: name for name, words in _LISTS.items() for word in words.spli
 
 
 def word_class(word: str) -> str:
-    """The class of a word in any case; what has neither letter nor digit is punctuation."""
+    """Return the class of a word in any case; a word without letter or digit is punctuation."""
     listed = _CLASS_OF.get(word.lower())
     return listed or ("other" if re.search(r"[^\W_]", word) else "punctuation")

@@ -1,5 +1,5 @@
-// Products of bfloat16 pairs by the processor's own instruction. The compiler is asked for it here and not by a flag, which
-// older ones refuse: by them this is left out, and products stay in float32.
+// Products of bfloat16 pairs by the processor's instruction. It is enabled here and not by a flag, which older compilers
+// refuse: they leave this out, and products stay in float32.
 #include <immintrin.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The backward pass through the steps: gradients of pre-activations and of the initial state. The gradients of the
-// weights are products over all the steps at once and wait for the end.
+// weights are products over all steps, computed at the end.
 #pragma once
 #include "direct.h"
 #include "ops.h"
@@ -9,11 +9,11 @@
 namespace mufuru {
 namespace MUFURU_ARCH {
 
-// What the members of a team have in common.
+// Data shared by the members of a team.
 template <class T>
 struct StateGradients {
   Buffer<T> state, seen, controller;
-  Buffer<T> initial, initial_controller;  // what resets bring to the initial state
+  Buffer<T> initial, initial_controller;  // gradients that resets add to the initial state
   StateGradients(const Shape<T>& at, int64_t n)
       : state(n * at.H),
         seen(n * at.H),
@@ -104,7 +104,7 @@ class Backward {
   const T* packed;
   const Share mine;
   const int64_t n;
-  const bool leads;  // does what one of a team has to do for all
+  const bool leads;  // whether this member does the work that a team needs done once
   Team& team;
   const Range chunks, k_panels, x_panels;
   const bool plain;  // none of the rarer options
@@ -192,7 +192,7 @@ class Backward {
   }
 
   // operands times the weights, and for each vector of the result done(row, column, lanes, value); runs(begin, end, visit)
-  // visits rows of the weights as they lie
+  // visits rows of the unpacked weights
   template <class Runs, class Done>
   void each(int64_t n_rows, int64_t depth, const T* panel, Runs runs, int64_t columns, const Range& range, Done done) {
     const T* const* operands = operand.data();
@@ -222,7 +222,7 @@ class Backward {
     };
   }
 
-  // what the products of this step saw of the state
+  // the state as the products of this step saw it
   void keep_operands() {
     for (int64_t i = 0; i < alive; ++i)
       for (int64_t u = chunks.begin * at.width; u < units_end(); u += N) {
@@ -274,7 +274,7 @@ class Backward {
     });
   }
 
-  // where a step began with the initial state, its gradient is that one's: the step before gets none
+  // where a step started with the initial state, the gradient goes there and not to the step before
   void set_back() {
     for (int64_t i = 0; i < alive; ++i) {
       if (!in.resets[rows[i].place]) continue;

@@ -1,5 +1,5 @@
-// A checksum over all weights: who keeps packed weights knows by it that they are still these. It is taken in every call,
-// so it should take no longer than reading them.
+// A checksum over all weights, to see whether packed weights are still valid. It is computed in every call, so it should
+// take no longer than reading them.
 #pragma once
 #include "parallel.h"
 #include "problem.h"
@@ -8,17 +8,17 @@ namespace mufuru {
 namespace MUFURU_ARCH {
 
 constexpr uint64_t kBasis = 14695981039346656037u, kPrime = 11400714785074694791u;
-constexpr int64_t kHashed = 1 << 18;  // bytes hashed on their own: any number of threads comes to the same
+constexpr int64_t kHashed = 1 << 18;  // bytes hashed separately: the result does not depend on the number of threads
 
 typedef uint64_t Lines __attribute__((vector_size(MUFURU_BYTES)));
 
-// Every change of a word changes the state, and of a state the next: these steps can all be undone. The rotation carries
-// the high bits, signs among them, to where the product spreads them.
+// Every step is invertible: a changed word changes the state, and a changed state the next. The rotation moves the
+// high bits, signs among them, to where the product spreads them.
 inline uint64_t mix(uint64_t state, uint64_t word) {
   const uint64_t both = state ^ word;
   return (both << 31 | both >> 33) * kPrime;
 }
-// the same idea on vectors, which cannot multiply such words
+// the same on vectors, which have no product of 64-bit words
 inline Lines mix(Lines state, Lines word) {
   state ^= word;
   state += state << 27;

@@ -1,11 +1,11 @@
-// The loss of a softmax over many words, and its gradients, without ever holding all logits.
+// The loss of a softmax over many words, and its gradients, without storing all logits.
 //
-// Rows to predict are lanes, words follow each other: highest logit and sum of a row are taken lane by lane. Some rows
-// at a time; for these, words go chunk by chunk through
+// Rows are lanes and words follow each other: the highest logit and the sum of a row are computed lane by lane. Some
+// rows at a time go through the words in chunks, in three passes:
 //   first   logits, as exponentials relative to the highest of the chunk
 //   second  the gradient by the logits, by weight and bias
 //   third   by the hidden features.
-// Chunks, and rows in the third, are dealt out to threads. Every number is summed by one of them in one order.
+// Chunks, and rows in the third, are distributed over threads. Every number is summed by one of them in one order.
 #pragma once
 #include "outer.h"
 #include "parallel.h"
@@ -57,8 +57,8 @@ class CrossEntropy {
  private:
   static constexpr int64_t N = Lanes<T>::n, width = Panel<T>::width;
   static constexpr int64_t kChunk = 21 * kRows;              // words whose numbers for all rows stay in cache
-  static constexpr int64_t kRowsAtOnce = 352, kFewest = 64;  // as many as stay in the first cache as a panel of features
-  static constexpr int64_t kNumbers = 1 << 24;               // exponentials held at once, unless so many words need more
+  static constexpr int64_t kRowsAtOnce = 352, kFewest = 64;  // rows whose panel of features stays in the first cache
+  static constexpr int64_t kNumbers = 1 << 24;               // exponentials stored at once, unless the number of words needs more
   struct Part {
     T** start;
     int64_t size;  // for a row
@@ -72,7 +72,7 @@ class CrossEntropy {
   T* by_feature;    // the hidden features: panel of rows, feature, row
   T* by_row;        // and the other way: panel of features, row, feature
   T* d_by_feature;  // the gradients by them
-  T *highest, *sums;  // chunk, row: of the logits; later what turns exponentials into probabilities
+  T *highest, *sums;  // chunk, row: of the logits; later the factors from exponentials to probabilities
   T* target;        // row: the target's logit
 
   int64_t begin_of(int64_t chunk) const { return chunk * kChunk; }
@@ -132,11 +132,11 @@ class CrossEntropy {
     }
   }
 
-  // not std::log: what lives in this namespace is of this instruction set
+  // not std::log: code in this namespace is compiled for this instruction set
   static float logarithm(float x) { return __builtin_logf(x); }
   static double logarithm(double x) { return __builtin_log(x); }
 
-  // of one vector of rows
+  // for one vector of rows
   void losses(int64_t i) const {
     V<T> top = splat<T>(std::numeric_limits<T>::lowest()), sum{};
     for (int64_t c = 0; c < chunks; ++c) top = higher<T>(load(highest + c * lanes + i), top);
@@ -145,7 +145,7 @@ class CrossEntropy {
       sum += factor * load(sums + c * lanes + i);
       store(highest + c * lanes + i, factor);
     }
-    // what is no row counts nothing
+    // lanes beyond the rows count nothing
     const int64_t there = most(0, rows - i);
     for (int64_t c = 0; c < chunks; ++c) store(highest + c * lanes + i, load(highest + c * lanes + i, there) / sum);
     T* to = static_cast<T*>(in.losses) + first;
@@ -192,7 +192,7 @@ class CrossEntropy {
   // R words times one panel of features
   template <int R>
   __attribute__((noinline)) void weight_gradient(int64_t word, int64_t f) const {
-    V<T> sum[R][2];  // unrolled throughout, so that it lives in registers
+    V<T> sum[R][2];  // fully unrolled, so that it stays in registers
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = splat<T>(0);
     const T *h = by_row + f * lanes, *d = exps_of(0, word);
@@ -215,7 +215,7 @@ class CrossEntropy {
       }
   }
 
-  // of every workers-th panel of rows
+  // for every workers-th panel of rows
   void features(int64_t worker, int64_t workers) const {
     Buffer<T> packed(kChunk * grouped(F));
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {

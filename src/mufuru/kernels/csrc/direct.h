@@ -1,11 +1,11 @@
-// Products with weights as the layer holds them: for few steps, where packing all of them would take longer than using them.
+// Products with unpacked weights: for few steps, where packing all weights would take longer than using them.
 #pragma once
 #include "outer.h"
 
 namespace mufuru {
 namespace MUFURU_ARCH {
 
-// Rows of weights that become the columns of a panel, `less` taken off where given; from `split` on, those of `more`.
+// Rows of weights that become the columns of a panel, minus `less` where given; from `split` on, those of `more`.
 template <class T>
 struct Rows {
   const T *weight, *less;
@@ -22,11 +22,11 @@ struct Rows {
   }
 };
 
-// One row times a whole panel of weights, whose squares are turned in registers; the sums run over the depth in order.
+// One row times a whole panel of weights, transposed block by block in registers; sums run over the depth in order.
 template <class T, bool less>
 __attribute__((noinline)) void turned_product(const T* row, int64_t depth, const Rows<T>& weights, T* out) {
   constexpr int64_t n = Lanes<T>::n;
-  // vectors of columns; not more, for rows that lie apart by a power of two share few lines of the cache
+  // vectors of columns; not more, since rows a power of two apart share few lines of the cache
   constexpr int together = less ? 1 : 2;
   for (int64_t half = 0; half < Panel<T>::width; half += together * n) {
     V<T> sum[together]{};
@@ -55,9 +55,9 @@ __attribute__((noinline)) void turned_product(const T* row, int64_t depth, const
 }
 
 constexpr int64_t kSwept = 8;            // rows of weights that `sweep` adds up at once
-constexpr int64_t kSweptColumns = 1024;  // so many columns of them stay in the first cache
+constexpr int64_t kSweptColumns = 1024;  // columns of them that stay in the first cache
 
-// K rows of weights, `less` taken off where wanted, each times its factor, added to `out`
+// K rows of weights, minus `less` where given, each times its factor, added to `out`
 template <class T, bool less, int K>
 inline void sweep(const T* factors, const T* weight, const T* off, int64_t stride, int64_t columns, T* out) {
   constexpr int64_t n = Lanes<T>::n;
@@ -84,8 +84,8 @@ constexpr int64_t kAtOnce = 2;        // panels that are packed at once,
 constexpr int64_t kPackedRows = 256;  // and how much of their depth: this stays in the cache
 constexpr int64_t kFewRows = 4;       // fewer rows are not worth packing columns
 
-// Rows times weights as they lie, or packed a little at a time. The sums run over the depth in the order of `product` on
-// packed weights, and so are the same to the last bit.
+// Rows times unpacked weights, or weights packed a little at a time. Sums run over the depth in the order of `product`
+// on packed weights, so the bits are the same.
 template <class T>
 class Passing {
  public:
@@ -159,7 +159,7 @@ class Passing {
   }
 };
 
-// What else becomes of the rows of a product: nothing, minus their sum is a row too, or minus each of them is.
+// Further rows made of a product's rows: none, one row minus their sum, or one row minus each of them.
 enum class Less { none, shared, own };
 
 // R rows of left^T right, `apart` numbers from one to the next: factors[row][R], and right packed into panels; `add`: to

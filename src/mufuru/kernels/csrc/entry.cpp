@@ -41,7 +41,7 @@ static int64_t best() {
   return set;
 }
 
-// whether the processor multiplies pairs of bfloat16 numbers; beside it AVX-512 is needed
+// whether the processor multiplies pairs of bfloat16 numbers; AVX-512 is needed as well
 static bool has_bfloat16() {
 #ifndef MUFURU_PORTABLE_ONLY
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -84,14 +84,14 @@ EXPORT int mufuru_choose(const char* name) {
   return 0;
 }
 
-// how float products can multiply numbers rounded to bfloat16 with the chosen set: by lowered code or by the instruction
+// how float products can multiply numbers rounded to bfloat16 with the chosen set: by emulation or by the instruction
 EXPORT int mufuru_bfloat16() {
 #ifndef MUFURU_PORTABLE_ONLY
   if (chosen == 2 && instructed_pairs && has_bfloat16()) return kInstructed;
 #endif
   return kLowered;
 }
-// whether the processor has the instruction, whatever is chosen
+// whether the processor has the instruction, whichever set is chosen
 EXPORT int mufuru_has_bfloat16() { return has_bfloat16() && supported(2); }
 
 EXPORT uint64_t mufuru_checksum(const Problem* p) { return kernel(p).checksum(*p, threads); }

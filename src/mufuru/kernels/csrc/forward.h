@@ -1,4 +1,4 @@
-// The forward pass: a worker takes its sequences through all the steps, or a team takes all sequences, each member some units.
+// The forward pass: a worker runs all steps of its sequences, or a team runs all sequences, each member some units.
 #pragma once
 #include "direct.h"
 #include "ops.h"
@@ -8,7 +8,7 @@
 namespace mufuru {
 namespace MUFURU_ARCH {
 
-// What the members of a team have in common.
+// Data shared by the members of a team.
 template <class T>
 struct States {
   const int64_t stretch;
@@ -107,12 +107,12 @@ class Forward {
   const T *packed, *bias;
   const Share mine;
   const int64_t n;
-  const bool leads;  // does what one of a team has to do for all
+  const bool leads;  // whether this member does the work that a team needs done once
   Team& team;
   States<T>& states;
   const Range gate_panels, chunks, k_panels;
   const bool plain;    // none of the rarer options
-  const bool keeping;  // a backward pass will come
+  const bool keeping;  // whether a backward pass follows
   int64_t alive = 0, now = 0;
   Buffer<T> units, resets, tiles;  // products: of units with one block of the weights, and others
   Passing<T> passing;
@@ -124,7 +124,7 @@ class Forward {
   Buffer<T>& seen() { return states.seen[now]; }
   Buffer<T>& next_seen() { return states.seen[1 - now]; }
   int64_t lanes(int64_t u) const { return least(at.H - u, N); }
-  // the gates of sequence i at step t, the k-th of a stretch
+  // the gates of sequence i at step t, the k-th of the steps worked on together
   T* gate_row(int64_t t, int64_t i, int64_t k) {
     return in.gates ? at.row(in.gates, t, mine.index(i), at.W) : &states.gates[(k * n + i) * at.W];
   }
@@ -162,7 +162,7 @@ class Forward {
   }
 
   // operands times the weights of the panels in a range, and for each vector of the result done(row, column, lanes, value);
-  // rows(c) are the weights of a panel as they lie
+  // rows(c) are the unpacked weights of a panel
   template <class Weights, class Done>
   void each(const T* const* operands, int64_t n_rows, int64_t depth, const T* panel, Weights rows, int64_t columns,
             const Range& range, Done done) {
@@ -172,7 +172,7 @@ class Forward {
       each_vector<T>(tile, n_rows, c, 1, columns, done);
     });
   }
-  // operands times weights as they lie, into out[panel][row][width]
+  // operands times unpacked weights, into out[panel][row][width]
   template <class Weights>
   void into(const T* const* operands, int64_t depth, int64_t begin, int64_t end, Weights rows, T* out) {
     const int64_t size = alive * at.width;
@@ -224,13 +224,13 @@ class Forward {
       from_state(c, now);
       for (int64_t k = 0; k < now; ++k) chunk(c + k, k, composing);
     }
-    for (int64_t i = alive; i < n && leads; ++i)  // ended, or (in reverse) not begun: the state stays
+    for (int64_t i = alive; i < n && leads; ++i)  // ended, or (in reverse) not started: the state stays
       std::memcpy(&next_seen()[i * at.seen], &seen()[i * at.seen], at.seen * sizeof(T));
     now = 1 - now;
     team.wait();
   }
 
-  // what products will see of a state
+  // the state as products will see it
   void see(Buffer<T>& to, int64_t i, int64_t u, int64_t m, V<T> s) {
     if (rows[i].mask) s *= load(rows[i].mask + u, m);
     store(&to[i * at.seen + u], s, m);
@@ -266,7 +266,7 @@ class Forward {
     };
   }
 
-  // what the features of `count` panels of units take from the state and, with the reset gate after it, that gate too
+  // the state's part of the features of `count` panels of units and, if the reset gate comes after it, of that gate
   void from_state(int64_t first, int64_t count) {
     const T* const* operands = at.before ? rows_of(states.reset_state, at.H, at.H, by_reset)
                                           : rows_of(seen(), at.seen, at.H, by_state);
@@ -282,7 +282,7 @@ class Forward {
     product<T>(at.pairs, operands, alive, at.H, panel, at.packed_chunk(), first, count, at.H, resets.data());
   }
 
-  // the products of the logits of the units of panel c, an operation after another
+  // the products of the logits of the units of panel c, one operation after another
   void logits(int64_t c) {
     const T* const* operands = at.K ? rows_of(states.controller, at.K, at.K, by_controller)
                                      : rows_of(seen(), at.seen, at.H, by_state);
@@ -338,7 +338,7 @@ class Forward {
     const Row& row = rows[i];
     T* kept = keeping ? row.probs + u : nullptr;
     const int64_t last = ops.size() - 1;
-    // what the products with the state are added to: the inputs' part, biases in it, or with a controller biases alone
+    // the products with the state are added to this: the inputs' part with biases, or with a controller biases alone
     const T* added = at.K ? static_cast<const T*>(in.b_op) : row.probs;
     const T* reference = at.K ? added + (added ? last * at.H : 0) : bias + at.W;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());

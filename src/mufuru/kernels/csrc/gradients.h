@@ -15,7 +15,7 @@ struct Product {
   Matrix<T> left;
   int64_t rights[2];
   T *to[2], *sums[2];
-  int64_t ops = 0;  // the columns are the logits of so many operations, and minus their sums is the reference's
+  int64_t ops = 0;  // number of operations whose logits are the columns; the reference's is minus their sum
 };
 
 // One worker's share of all products: every workers-th panel of their left sides. A number of the result is
@@ -92,7 +92,7 @@ class Gradients {
     });
   }
 
-  // the same straight into the results, a few rows of them after another: for few rows of all steps
+  // the same directly into the results, a few of their rows at a time: for few rows of all steps
   void run_direct(int64_t member, int64_t members) const {
     int64_t room = 0, start[kRights];
     for (int64_t i = 0; i < n_rights; ++i) start[i] = room, room += panels<T>(rights[i].columns) * width * least(total, kBlock);
@@ -135,7 +135,7 @@ class Gradients {
   static constexpr int64_t kRights = 5, kNone = -1;
   const Shape<T> at;
   const int64_t total;
-  T* const turned;  // the results, a panel of left after another, each transposed
+  T* const turned;  // the results, panel by panel of left, each transposed
   Matrix<T> rights[kRights];
   Product<T> products[6];
   int64_t n_rights = 0, n = 0;
@@ -186,11 +186,11 @@ class Gradients {
       for (int64_t c = 0; all && c < columns; ++c) all[first + c] = (begin ? all[first + c] : 0) + sum[c / N][c % N];
   }
 
-  // Some rows of all steps: their right sides as panels, and room for factors.
+  // Some rows of all steps: their right sides as panels, and memory for factors.
   struct Block {
     int64_t begin, rows;
     const T* packed;
-    const int64_t* start;  // of each right side among the packed ones
+    const int64_t* start;  // start of each right side among the packed ones
     T* factors;
   };
 

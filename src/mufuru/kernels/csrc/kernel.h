@@ -9,9 +9,9 @@
 namespace mufuru {
 namespace MUFURU_ARCH {
 
-constexpr int64_t kPacking = 4;  // packing the weights takes about as long as the products of so many rows
+constexpr int64_t kPacking = 4;  // packing the weights takes about as long as the products of this many rows
 
-// how many threads a call is worth that goes through so many rows of all steps, if it has so many parts
+// number of threads worth using for a call with this many rows of all steps and this many parts
 template <class T>
 int64_t workers(const Problem& problem, const Threads& threads, int64_t rows, int64_t parts) {
   const Shape<T> at(problem);

@@ -1,4 +1,4 @@
-// How the products of a run multiply: numbers as they are, or rounded to bfloat16 and taken by pairs.
+// How the products of a call multiply: in full precision, or rounded to bfloat16 and in pairs.
 #pragma once
 #include "pairs.h"
 
@@ -10,7 +10,7 @@ namespace MUFURU_ARCH {
 
 constexpr PairProducts lowered_pairs = make_pairs();
 
-// null: numbers as they are. So are weights as they lie: used once or a few times, they are read in float either way.
+// null: full precision. Unpacked weights have that too: used once or a few times, they are read in float anyway.
 template <class T>
 inline const PairProducts* pairs_for(const Problem& problem) {
   if constexpr (sizeof(T) == 4) {
@@ -78,7 +78,7 @@ template <class T>
 class Operands {
  public:
   Operands(const PairProducts* pairs, int64_t n_rows, int64_t depth) : pairs(pairs), stride(pairs_of(depth)) {
-    if (!pairs) return;  // a short call has no time for memory that it does not need
+    if (!pairs) return;  // a short call should not allocate memory that it does not need
     numbers.take(n_rows * stride);
     places.take(n_rows);
   }
@@ -92,7 +92,7 @@ class Operands {
       }
     return places.data();
   }
-  // the same, but until it is to forget them the rows are those that it knows
+  // the same, but the rows of the last call are used again until they are forgotten
   const T* const* once(const T* const* rows, int64_t n_rows, int64_t depth) {
     if (!pairs || known) return pairs ? places.data() : rows;
     known = true;

@@ -40,7 +40,7 @@ __attribute__((always_inline)) inline Composed<T> compose(Op op, V<T> s, V<T> v)
   return {zero, zero, zero};
 }
 
-// The operations of a run: any list, or one that is known when this is compiled and so costs no switch.
+// The operations of a call: any list, or one known at compile time, which costs no switch.
 struct Listed {
   static constexpr bool fixed = false;
   static constexpr int64_t most = kMaxOps;

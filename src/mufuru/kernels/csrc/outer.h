@@ -13,11 +13,11 @@ struct Matrix {
 };
 
 // R columns of right, packed kRows side by side and such groups one after another, times one packed panel of left over
-// `rows` rows, added to what is there or put in its place: R rows, a panel wide
+// `rows` rows, added to the old values or replacing them: R rows, a panel wide
 template <class T, int R>
 __attribute__((noinline)) void outer(const T* right, const T* left, int64_t rows, bool add, T* to) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
-  V<T> sum[R][2];  // unrolled throughout, so that it lives in registers
+  V<T> sum[R][2];  // fully unrolled, so that it stays in registers
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = splat<T>(0);
   for (int64_t k = 0; k < rows; ++k, right += kRows, left += width) {

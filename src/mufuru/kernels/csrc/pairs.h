@@ -1,7 +1,7 @@
 // Products of bfloat16 numbers with float32 sums, as the instruction vdpbf16ps computes them: two neighbours along the depth
 // make a pair, and a sum takes the second's product, then the first's, each by a fused multiplication and addition
 // rounded to nearest even; numbers below the normal ones count as 0, before and after. Where this is compiled for
-// that instruction it does the work, elsewhere the same arithmetic is lowered to what there is.
+// that instruction it is used, elsewhere the same arithmetic is emulated.
 #pragma once
 #include "outer.h"
 #include "problem.h"
@@ -65,7 +65,7 @@ template <int R, int P, int U>
 __attribute__((always_inline)) inline void tile_of_pairs(const float* const* rows, int64_t depth, const float* panel,
                                                          int64_t apart, float* out, int64_t out_panel) {
   constexpr int64_t n = Lanes<float>::n, width = Panel<float>::width;
-  V<float> sum[R][P][U];  // unrolled throughout, so that it lives in registers
+  V<float> sum[R][P][U];  // fully unrolled, so that it stays in registers
   const float* a[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -112,7 +112,7 @@ void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, c
                       float* out) {
   constexpr int64_t width = Panel<float>::width;
   const int64_t out_panel = n_rows * width, blocks = (n_rows + kRows - 1) / kRows;
-  // several blocks of rows: a panel or two after another, so that the next block finds them in cache
+  // several blocks of rows: one or two panels at a time, so that the next block finds them in cache
   const int64_t together = blocks > 1 ? 2 / U : count;
   for (int64_t first = 0; first < count; first += together) {
     const float* from = panel + first * apart;
@@ -133,7 +133,7 @@ void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, c
   }
 }
 #else
-// lowered, it need not be fast: a row and a panel at a time
+// emulation need not be fast: one row and one panel at a time
 template <int U>
 void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, const float* panel, int64_t apart, int64_t count,
                       float* out) {

@@ -24,7 +24,7 @@ inline bool is_half(int64_t columns, int64_t c) {
 }
 
 // accumulators of a tile, which leave room for its operands: in 16 registers, or in the 32 of ARM64, whose processors
-// multiply up to 16 vectors before the first sum is there
+// multiply up to 16 vectors before the first sum is complete
 #if defined(__aarch64__)
 constexpr int kAccumulators = 24;
 #else
@@ -39,11 +39,11 @@ constexpr int panels_at_once(int rows, int vectors) {
 }
 
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
-// in one order, so a row's result does not depend on its company.
+// in one order, so a row's result does not depend on the other rows.
 template <class T, int R, int P, int U>
 inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel, bool add) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
-  V<T> sum[R][P][U];  // unrolled throughout, so that it lives in registers
+  V<T> sum[R][P][U];  // fully unrolled, so that it stays in registers
   const T* a[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -105,7 +105,7 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
   const int64_t out_panel = n_rows * width;
   if (n_rows <= 0) return;
   const int64_t blocks = (n_rows + kRows - 1) / kRows;
-  // several blocks of rows: a panel or two after another, so that the next block finds them in cache
+  // several blocks of rows: one or two panels at a time, so that the next block finds them in cache
   const int64_t together = blocks > 1 ? 2 / U * kTilePanels : count;
   for (int64_t first = 0; first < count; first += together) {
     const T* from = panel + first * apart;
@@ -153,7 +153,7 @@ inline void each_vector(const T* panel, int64_t n_rows, int64_t first, int64_t c
       }
 }
 
-// Room that `each_product` needs for its tiles.
+// Memory that `each_product` needs for its tiles.
 template <class T>
 inline int64_t tile_size(int64_t rows, int64_t columns) {
   return Panel<T>::width * most(rows * kTilePanels, least(rows, kRows) * panels<T>(columns));

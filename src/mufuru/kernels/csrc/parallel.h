@@ -1,4 +1,4 @@
-// Work dealt out to torch's threads.
+// Work distributed over torch's threads.
 #pragma once
 #include <sched.h>
 
@@ -12,7 +12,7 @@ namespace MUFURU_ARCH {
 constexpr int64_t kWorthAThread = 100000;
 constexpr int64_t kMany = std::numeric_limits<int64_t>::max();
 
-// how many threads so many multiplications are worth, of those that there are and if the work has so many parts
+// number of threads worth using for this many multiplications in this many parts
 inline int64_t workers(const Threads& threads, int64_t multiplications, int64_t parts) {
   uint32_t available = 1;
   if (threads.num_threads) threads.num_threads(&available);
@@ -45,7 +45,7 @@ class Team {
   explicit Team(int64_t n) : n(n) {}
   const int64_t n;
 
-  // every member has come to this place
+  // wait until every member has arrived here
   void wait() {
     if (n == 1) return;
     const int64_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
@@ -58,8 +58,8 @@ class Team {
       spins < kSpins ? pause() : static_cast<void>(sched_yield());
   }
 
-  // Whether all members are there, each on a thread of its own. The first to lose patience decides for all that they
-  // are not: a busy machine, or a pool that runs one member after another, must not make the others wait for ever.
+  // Whether all members have started, each on its own thread. The first to time out decides for all that they have
+  // not: a busy machine, or a pool that runs one member after another, must not make the others wait for ever.
   bool gather() {
     __atomic_add_fetch(&gathered, 1, __ATOMIC_ACQ_REL);
     for (int64_t spins = 0; !__atomic_load_n(&decision, __ATOMIC_ACQUIRE); ++spins) {
@@ -89,7 +89,7 @@ class Team {
   }
 };
 
-// run(member, team) on n threads that may wait for each other, or on one if they cannot be had at once
+// run(member, team) on n threads that may wait for each other, or on one if they are not available at once
 template <class Run>
 void in_team(const Threads& threads, int64_t n, Run run) {
   Team alone(1), team(n);

@@ -1,4 +1,5 @@
-// What Python hands over for one run of one unit; `kernels/problem.py` mirrors this struct field by field.
+// Arguments of one call of one unit. `kernels/problem.py` fills the struct field by field; its pointers are the rows of
+// the table of tensors, in order, which a test compares.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +12,7 @@ constexpr int64_t kCustom = 1000;
 
 enum Reset : int64_t { kNoReset = 0, kBefore = 1, kAfter = 2 };
 enum Activation : int64_t { kTanh = 0, kSigmoid = 1, kRelu = 2 };
-// how products multiply: numbers as they are, or rounded to bfloat16, by lowered code or by the instruction for it
+// how products multiply: in full precision, or rounded to bfloat16, by emulation or by the instruction for it
 enum Multiplied : int64_t { kWhole = 0, kLowered = 1, kInstructed = 2 };
 
 // Letters: T steps, B sequences, total rows of all steps, H hidden, K controller (0: none), L operations.
@@ -20,18 +21,18 @@ enum Multiplied : int64_t { kWhole = 0, kLowered = 1, kInstructed = 2 };
 struct Problem {
   int64_t steps, batch, inputs, hidden, controller, ops;
   int64_t reset, activation, controller_activation, reverse, is_double;
-  int64_t bfloat16;      // how products multiply; float and packed weights alone have more than one way
-  int64_t direct;        // whether products read the weights as they lie; otherwise they are packed beforehand
+  int64_t bfloat16;      // how products multiply; only float and packed weights have a choice
+  int64_t direct;        // whether products read unpacked weights; otherwise the weights are packed beforehand
   const int64_t* codes;  // L
-  void* space;           // forward: the packed weights, by mufuru_pack; backward: room, as much as mufuru_space says
+  void* space;           // forward: the weights packed by mufuru_pack; backward: scratch memory; its size is mufuru_space
 
   const void* x;           // total x inputs
   const void *s0, *k0;     // B x H, B x K
-  const void *w_ih, *w_hh, *b_ih, *b_hh, *w_kk, *w_op, *b_op;  // as the layer holds them; biases may be null
+  const void *w_ih, *w_hh, *b_ih, *b_hh, *w_kk, *w_op, *b_op;  // as in the layer; biases may be null
   const int64_t* offsets;  // T + 1: where the rows of each step begin
   const void *state_mask, *zoneout;  // B x H, total x H, or null
   const uint8_t* allowed;            // B x L or null
-  const uint8_t* resets;             // total or null: where the state is set back to the initial one before the step
+  const uint8_t* resets;             // total or null: whether the state is reset to the initial one before the step
 
   void* output;  // total x H
   void *s_n, *k_n;
@@ -49,14 +50,14 @@ struct Problem {
   const void *custom, *custom_ds, *custom_dv;  // operations x total x H
 };
 
-// What Python hands over for the loss of a softmax over many words; `kernels/cross_entropy.py` mirrors it.
+// Arguments for the loss of a softmax over many words; `kernels/cross_entropy.py` fills the struct.
 struct Predictions {
   int64_t rows, features, words, is_double;
   const void *hidden, *weight, *bias;  // rows x features, words x features, words
   const int64_t* targets;              // rows
-  void* space;                         // room, as much as mufuru_predictions_space says
+  void* space;                         // scratch memory; its size is mufuru_predictions_space
   void* losses;                        // rows
-  void *d_hidden, *d_weight, *d_bias;  // of the sum of the losses
+  void *d_hidden, *d_weight, *d_bias;  // gradients of the sum of the losses
 };
 
 // LibTorch's stable C ABI: int torch_parallel_for(begin, end, grain, function(begin, end, context), context)

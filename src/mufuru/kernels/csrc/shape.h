@@ -1,4 +1,4 @@
-// The problem with types: sizes, where things lie in a row of gates, and how the weights are packed.
+// The problem with types: sizes, the layout of a row of gates, and how the weights are packed.
 #pragma once
 #include "direct.h"
 #include "multiply.h"
@@ -12,7 +12,7 @@ struct Shape {
   const Problem& in;
   int64_t X, H, K, L, logits;    // X inputs; logits: all operations but the reference
   int64_t r, rest, W;            // columns of gates: v at 0, r, then logits or k; W in all
-  int64_t seen;                  // what products see: the state and, with a controller, its last state
+  int64_t seen;                  // width of a product's operand: the state and, with a controller, its last state
   int64_t logit_depth;           // the operand of the logits: the state or the controller
   int64_t first;                 // first column of d_gates that flows straight back to the state
   bool before, after, direct;
@@ -62,7 +62,7 @@ struct Shape {
   int64_t back_x() const { return back_k() + (K ? panels<T>(K) * panel(K) : 0); }
   int64_t back_size() const { return back_x() + panels<T>(X) * panel(W); }
 
-  // the gradients of the weights as Gradients sums them up: by inputs and state, by the controller's last state, by k
+  // the gradients of the weights as Gradients sums them: by inputs and state, by the controller's last state, by k
   int64_t turned_size() const {
     const int64_t gates = panels<T>(H) + panels<T>(W - H), of_logits = K ? panels<T>(logits * H) : 0;
     return (gates * (X + H) + (panels<T>(K) + of_logits) * K) * width;
@@ -74,7 +74,7 @@ struct Shape {
   const T* row(const void* base, int64_t t, int64_t i, int64_t size) const {
     return static_cast<const T*>(base) + (in.offsets[t] + i) * size;
   }
-  // whether sequence i begins anew at step t
+  // whether sequence i is reset at step t
   bool set_back(int64_t t, int64_t i) const { return in.resets && i < rows_at(t) && in.resets[in.offsets[t] + i]; }
   // the row that step t of sequence i started from: of an earlier step, or an initial one
   const T* before_row(const void* states, int64_t size, const void* initial, int64_t initial_size, int64_t t,
@@ -84,7 +84,7 @@ struct Shape {
       return static_cast<const T*>(initial) + i * initial_size;
     return row(states, earlier, i, size);
   }
-  // steps worked on together where they need not follow each other: enough rows for the products to run at full speed
+  // steps processed together where their order does not matter: enough rows for products at full speed
   int64_t stretch(int64_t rows) const { return rows < 1 ? 1 : most(1, least(in.steps, 48 / rows)); }
   const T* custom_row(const void* values, int64_t op, int64_t place) const {
     return static_cast<const T*>(values) + ((in.codes[op] - kCustom) * in.offsets[in.steps] + place) * H;
@@ -99,7 +99,7 @@ struct Share {
   Share(const Problem& problem, int64_t worker, int64_t workers)
       : in(problem), worker(worker), workers(workers), n((problem.batch - worker + workers - 1) / workers) {}
   int64_t index(int64_t i) const { return worker + i * workers; }
-  // the step that comes t-th
+  // the t-th step in order
   int64_t in_order(int64_t t) const { return in.reverse ? in.steps - 1 - t : t; }
   // how many of the sequences have step t
   int64_t alive(int64_t t) const {
@@ -108,13 +108,13 @@ struct Share {
   }
 };
 
-// The panels of columns that one of several works on.
+// The panels of columns of one member of several.
 struct Range {
   int64_t begin, end;
   Range(int64_t all, int64_t member, int64_t members) : begin(all * member / members), end(all * (member + 1) / members) {}
 };
 
-// The weights p that the forward pass kept; the last one is what is missing to 1.
+// The weights p kept by the forward pass; the last one is 1 minus the others.
 template <bool plain, class T>
 inline void kept_weights(const Shape<T>& at, int64_t logits, const T* kept, const uint8_t* allowed, int64_t m, V<T>* p) {
   V<T> last = splat<T>(1);
@@ -122,7 +122,7 @@ inline void kept_weights(const Shape<T>& at, int64_t logits, const T* kept, cons
   p[logits] = !plain && allowed && !allowed[logits] ? splat<T>(0) : last;
 }
 
-// the reference's row of W_ih for row i of the gates, or null where nothing is taken off
+// the reference's row of W_ih for row i of the gates, or null where nothing is subtracted
 template <class T>
 inline const T* reference_row(const Shape<T>& at, int64_t i) {
   if (at.K || i < at.rest) return nullptr;
@@ -139,7 +139,7 @@ inline void add_biases(const Shape<T>& at, int64_t n, T* to) {
   }
 }
 
-// The weights of panels in the forward pass, as they lie: of the inputs, a block of gates after another, ...
+// The unpacked weights of panels in the forward pass: of the inputs, block by block of gates, ...
 template <class T>
 inline Rows<T> input_rows(const Shape<T>& at, int64_t panel) {
   const int64_t block = least(panel / at.chunks(), at.blocks() - 1), u = (panel - block * at.chunks()) * at.width;
@@ -169,7 +169,7 @@ inline void pack_inputs(const Shape<T>& at, int64_t c, T* to) {
   const T* w = at.weights(at.in.w_ih);
   const int64_t i = c * at.width, columns = least(at.W - i, at.width);
   const T *less = reference_row<T>(at, i), *last = reference_row<T>(at, i + columns - 1);
-  if (!last || (less && last - less == (columns - 1) * at.X))  // what is taken off lies row by row too
+  if (!last || (less && last - less == (columns - 1) * at.X))  // the subtracted rows are contiguous too
     return pack_rows<T>(w + i * at.X, less, at.X, at.X, columns, to);
   std::memset(to, 0, at.X * at.width * sizeof(T));
   for (int64_t column = 0; column < columns; ++column) {
@@ -224,7 +224,7 @@ void pack_forward(const Problem& problem, T* to, int64_t worker, int64_t workers
 }
 
 // The weights in the backward pass, `size` columns of them: visit(k, rows, weight, less) for the rows of gates from k on,
-// as many of them at a time as lie together with what is taken off them
+// as many at a time as are contiguous together with the rows subtracted from them
 template <class T, class Visit>
 inline void gate_runs(const Shape<T>& at, const void* weights, int64_t size, int64_t k, int64_t end, Visit visit) {
   const T* w = at.weights(weights);
@@ -287,13 +287,13 @@ void pack_backward(const Problem& problem, T* to, int64_t worker, int64_t worker
          [&](T* place) { gate_runs<T>(at, problem.w_ih, at.X, 0, at.W, PackRuns<T>{c, at.X, place}); });
 }
 
-// The backward pass's part of `space`: the weights as panels, and what only that pass reads.
+// The backward pass's part of `space`: the weights as panels, and its own intermediate results.
 template <class T>
 struct Work {
   T* packed;
   T *d_gates, *d_probs, *d_inner;  // gradients of the pre-activations, of the controller's logits, of W_v s + b_v
   T *seen, *reset, *k;  // by step: the state that products saw, the same behind the reset gate, the controller's last
-  T* turned;            // the gradients of the weights, a panel of their rows after another, transposed
+  T* turned;            // the gradients of the weights, panel by panel of their rows, transposed
   int64_t size = 0;
 
   Work(const Shape<T>& at, void* space) {

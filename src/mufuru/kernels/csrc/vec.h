@@ -42,7 +42,7 @@ inline V<T> load(const T* from, int64_t n) {
     return __builtin_ia32_maskloadps256(reinterpret_cast<const typename Lanes<T>::V*>(from), lane < static_cast<int32_t>(n));
   }
 #endif
-  if constexpr (sizeof(V<T>) == 16) {  // lane by lane: no call, and no way through memory
+  if constexpr (sizeof(V<T>) == 16) {  // lane by lane: no call, and not through memory
 #pragma GCC unroll 4
     for (int64_t l = 0; l < Lanes<T>::n - 1; ++l)
       if (l < n) x[l] = from[l];
@@ -68,7 +68,7 @@ inline void store(T* to, V<T> x, int64_t n) {
     to += part, from += part;
   }
 }
-// the same where it is known when this is compiled that all lanes are meant: no question, no jump
+// the same where all lanes are meant at compile time: no branch
 template <bool whole, class T>
 inline V<T> load(const T* from, int64_t n) {
   return whole ? load(from) : load(from, n);
@@ -92,13 +92,13 @@ inline V<T> higher(V<T> a, V<T> b) {
   return a > b ? a : b;
 }
 
-// Zeroed memory. A template of the standard library could be linked from another instruction set's object file; what
-// lives in this namespace cannot.
+// Zeroed memory. A template of the standard library could be linked from another instruction set's object file; code
+// in this namespace cannot.
 template <class T>
 class Buffer {
  public:
   explicit Buffer(int64_t n = 0) : data_(static_cast<T*>(std::calloc(n ? n : 1, sizeof(T)))) {
-    if (!data_) std::abort();  // a few rows: when these do not fit, nothing will
+    if (!data_) std::abort();  // a few rows: if these do not fit, nothing does
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -139,7 +139,7 @@ struct Exp<double> {
   static constexpr double shift = 6755399441055744.0;  // 1.5 * 2^52
   static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
   static constexpr double zero = -709.0, highest = 709.436;
-  static constexpr double coefficient(int k) {  // of the series; a loop, which the compiler does beforehand
+  static constexpr double coefficient(int k) {  // of the series; evaluated at compile time
     double factorial = 1;
     for (int i = 2; i <= k; ++i) factorial *= i;
     return 1 / factorial;
@@ -157,7 +157,7 @@ __attribute__((always_inline)) inline V<T> exp_falling(V<T> x) {
   V<T> sum = splat<T>(E::coefficient(E::degree));
 #pragma GCC unroll 16
   for (int k = E::degree - 1; k >= 2; --k) sum = sum * r + E::coefficient(k);
-  const V<T> power = (V<T>)(((I<T>)shifted + E::bias) << E::mantissa);  // of the lowest n it is 0
+  const V<T> power = (V<T>)(((I<T>)shifted + E::bias) << E::mantissa);  // 0 for the lowest n
   return (r * r * sum + r) * power + power;
 }
 
@@ -168,7 +168,7 @@ inline V<T> exp(V<T> x) {
   return x > Exp<T>::highest ? splat<T>(std::numeric_limits<T>::infinity()) : y;
 }
 
-// x / (a + b) for a + b in [1, 2] and a the larger, with the rounding of the sum made good
+// x / (a + b) for a + b in [1, 2] and a the larger, corrected for the rounding of the sum
 template <class T>
 inline V<T> over_sum(V<T> x, V<T> a, V<T> b) {
   const V<T> sum = a + b, lost = b - (sum - a), ratio = x / sum;

@@ -1,4 +1,4 @@
-// What is asked of the server. Answers are kept, as the same view is often looked at again.
+// Requests to the server. Answers are cached, as the same view is often shown again.
 
 const kept = new Map();
 const MOST = 40;

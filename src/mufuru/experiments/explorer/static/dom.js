@@ -28,7 +28,7 @@ export function signed(value, digits = 3) {
   return (value < 0 && Number(text) !== 0 ? "−" : "") + text;
 }
 
-/** A probability as a percentage that never says 0 or 100 when it is not. */
+/** A probability as a percentage that is never rounded to 0 or 100. */
 export function percent(p) {
   if (p > 0 && p < 0.001) return "< 0.1 %";
   if (p < 1 && p > 0.999) return "> 99.9 %";

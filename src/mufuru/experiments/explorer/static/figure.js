@@ -44,23 +44,23 @@ function rowLabels(answer, info, place, { colours, unit, mode }) {
   const right = place.labels - 10;
   const at = (y, content, more = {}) => text(right, y, content, { "text-anchor": "end", fill: colours.ink, ...more });
   const title = (y, content) => text(0, y - 12, content, { fill: colours.quiet, "font-size": 11, "font-weight": 600 });
-  const found = [title(place.prediction, titleOf(info))];
+  const parts = [title(place.prediction, titleOf(info))];
   for (const [p, name] of [[1, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`], [0, "0"]]) {
-    found.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
+    parts.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
   }
   if (answer.ops) {
-    found.push(title(place.weights, mode === "one" ? `Unit ${answer.unit.index}, %` : "Weights, %"));
-    answer.ops.forEach((name, k) => found.push(at(place.weights + (k + 0.5) * place.op, visible(name, 11))));
+    parts.push(title(place.weights, mode === "one" ? `Unit ${answer.unit.index}, %` : "Weights, %"));
+    answer.ops.forEach((name, k) => parts.push(at(place.weights + (k + 0.5) * place.op, visible(name, 11))));
   }
-  found.push(title(place.states, "States"));
+  parts.push(title(place.states, "States"));
   const every = Math.ceil(14 / place.row);
   for (let k = 0; k < info.units; k += 1) {
     const own = k === unit;
     if (!own && (k % every || Math.abs(k - unit) * place.row < 12)) continue;
     const look = own ? { "font-weight": 700 } : { fill: colours.quiet };
-    found.push(at(place.states + (k + 0.5) * place.row, own ? `unit ${k}` : String(k), { "font-size": 11, ...look }));
+    parts.push(at(place.states + (k + 0.5) * place.row, own ? `unit ${k}` : String(k), { "font-size": 11, ...look }));
   }
-  return found;
+  return parts;
 }
 
 function heads(answer, place, { colours, token }) {
@@ -81,21 +81,21 @@ function bars(answer, info, place, { colours, baseline, token }) {
   const end = answer.tokens.length * place.column, most = ceiling(answer, info);
   const level = (p) => top + height * (1 - Math.min(1, p / most));
   const line = (x1, x2, y, look) => svg("line", { x1, x2, y1: y, y2: y, ...look });
-  const found = [0, 0.5, 1].map((p) =>
+  const parts = [0, 0.5, 1].map((p) =>
     line(0, end, top + height * p, { stroke: colours.line, "stroke-dasharray": p === 0.5 ? "2 3" : null }));
   answer.predictions.forEach((prediction, t) => {
     const { p, mark } = focus(prediction, info), x = (t + 0.5) * place.column;
     if (p === null) return;
     const tall = Math.max(1, top + height - level(p)), look = { rx: 2, fill: colours.bar, opacity: t === token ? 1 : 0.75 };
-    found.push(svg("rect", { x: x - width / 2, width, y: top + height - tall, height: tall, ...look }));
+    parts.push(svg("rect", { x: x - width / 2, width, y: top + height - tall, height: tall, ...look }));
     const before = baseline && focus(baseline.predictions[t], info).p;
     if (typeof before === "number") {
       const half = width / 2 + 3;
-      found.push(line(x - half, x + half, level(before), { stroke: colours.ink, "stroke-width": 2 }));
+      parts.push(line(x - half, x + half, level(before), { stroke: colours.ink, "stroke-width": 2 }));
     }
-    if (mark && place.column >= 14) found.push(text(x, top - 8, mark, { "text-anchor": "middle", fill: colours.ink }));
+    if (mark && place.column >= 14) parts.push(text(x, top - 8, mark, { "text-anchor": "middle", fill: colours.ink }));
   });
-  return found;
+  return parts;
 }
 
 /** A heat map with one path for each shade: fast to draw, and still lines of vectors in a saved picture. */
@@ -134,23 +134,23 @@ function chosen(answer, place, { colours, token, unit }) {
 /** The two scales. */
 export function legend(answer, { colours, baseline }, width) {
   const size = { width, height: 34, viewBox: `0 0 ${width} 34`, "font-family": FONT };
-  const found = svg("svg", { ...size, role: "img", "aria-label": "Scales of weight and state" });
+  const parts = svg("svg", { ...size, role: "img", "aria-label": "Scales of weight and state" });
   const far = reach(answer), end = Number.isInteger(far) ? String(far) : far.toFixed(1);
   const scales = [...(answer.ops ? [["weight", colours.weights, "0", "1"]] : []), ["state", colours.states, `−${end}`, end]];
   scales.forEach(([name, ramp, low, high], k) => {
     const x = k * 120, steps = 24;
     for (let step = 0; step < steps; step += 1) {
       const level = (step / (steps - 1)) * LEVELS;
-      found.append(svg("rect", { x: x + step * 4, y: 4, width: 4.3, height: 10, fill: shade(ramp, level) }));
+      parts.append(svg("rect", { x: x + step * 4, y: 4, width: 4.3, height: 10, fill: shade(ramp, level) }));
     }
     const label = (where, content, anchor) =>
-      found.append(text(where, 25, content, { "font-size": 11, fill: colours.quiet, "text-anchor": anchor }));
+      parts.append(text(where, 25, content, { "font-size": 11, fill: colours.quiet, "text-anchor": anchor }));
     label(x, low, "start"); label(x + 48, name, "middle"); label(x + 96, high, "end");
   });
   if (baseline) {
     const x = scales.length * 120;
-    found.append(svg("line", { x1: x, x2: x + 34, y1: 9, y2: 9, stroke: colours.ink, "stroke-width": 2 }));
-    found.append(text(x, 25, "all operations", { "font-size": 11, fill: colours.quiet }));
+    parts.append(svg("line", { x1: x, x2: x + 34, y1: 9, y2: 9, stroke: colours.ink, "stroke-width": 2 }));
+    parts.append(text(x, 25, "all operations", { "font-size": 11, fill: colours.quiet }));
   }
-  return found;
+  return parts;
 }

@@ -14,12 +14,12 @@ export function layout(tokens, ops, units, takes, width) {
   const head = slanted ? Math.min(100, 18 + longest * LETTER * 0.82) : 28;
   const every = slanted ? Math.max(1, Math.ceil(15 / column)) : 1;
   const row = Math.max(3, Math.min(18, 260 / units));
-  const found = { labels: LABELS, column, slanted, every, head, row, prediction: head + 14, bars: 56, op: 24 };
-  found.weights = found.prediction + found.bars + 30;
-  found.states = found.weights + (ops ? ops * found.op + 32 : 0);
-  found.height = found.states + units * row + 6;
-  found.body = Math.ceil(column * tokens.length + (slanted ? Math.max(RIGHT, longest * LETTER * 0.55 - column / 2) : RIGHT));
-  return found;
+  const sizes = { labels: LABELS, column, slanted, every, head, row, prediction: head + 14, bars: 56, op: 24 };
+  sizes.weights = sizes.prediction + sizes.bars + 30;
+  sizes.states = sizes.weights + (ops ? ops * sizes.op + 32 : 0);
+  sizes.height = sizes.states + units * row + 6;
+  sizes.body = Math.ceil(column * tokens.length + (slanted ? Math.max(RIGHT, longest * LETTER * 0.55 - column / 2) : RIGHT));
+  return sizes;
 }
 
 /** The token, operation and unit under a point of the body. */

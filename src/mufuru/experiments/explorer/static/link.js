@@ -5,7 +5,7 @@ export const DEFAULTS = {
   tables: false,
 };
 
-/** The state that an address's fragment describes; what it does not say is as by default. */
+/** The state that an address's fragment describes; the rest has its defaults. */
 export function fromFragment(fragment) {
   const given = new URLSearchParams(fragment.replace(/^#/, ""));
   const state = { ...DEFAULTS, forbid: [] };
@@ -24,11 +24,11 @@ function parsed(value, fallback) {
 
 /** The fragment of a state; what is as by default is left out. The text is always in, so that an empty one stays. */
 export function toFragment(state) {
-  const found = new URLSearchParams();
+  const fields = new URLSearchParams();
   for (const [key, fallback] of Object.entries(DEFAULTS)) {
     const value = state[key];
     const text = Array.isArray(value) ? value.join(",") : typeof value === "boolean" ? String(Number(value)) : String(value);
-    if (key === "text" || (Array.isArray(fallback) ? value.length : value !== fallback)) found.set(key, text);
+    if (key === "text" || (Array.isArray(fallback) ? value.length : value !== fallback)) fields.set(key, text);
   }
-  return `#${found}`;
+  return `#${fields}`;
 }

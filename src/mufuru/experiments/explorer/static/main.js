@@ -56,9 +56,9 @@ async function refresh() {
   const mine = new AbortController();
   asked = mine;
   try {
-    const found = await Promise.all(infos().map((info) => answers(info, mine.signal)));
+    const answered = await Promise.all(infos().map((info) => answers(info, mine.signal)));
     if (mine.signal.aborted) return;
-    shown = found;
+    shown = answered;
   } catch (error) {
     if (error.name === "AbortError") return;
     shown = infos().map((info) => ({ info, error: error.message }));
@@ -96,7 +96,7 @@ function render() {
   const beside = shown.length > 1 && panels.clientWidth >= SIDE_BY_SIDE;
   panels.classList.toggle("two", beside);
   const width = (beside ? panels.clientWidth / 2 - 10 : panels.clientWidth) - (innerWidth < 600 ? 26 : 42);
-  const drawn = shown.map((found) => panel(found, state, width, choose));
+  const drawn = shown.map((run) => panel(run, state, width, choose));
   panels.replaceChildren(...drawn.map(({ element }) => element));
   parts = drawn.map((one) => one.parts).filter(Boolean);
   for (const box of panels.querySelectorAll(".figure")) {
@@ -116,7 +116,7 @@ function showChosen(box) {
   if (frame.right > right) box.scrollLeft += frame.right - right + 12;
 }
 
-/** What stands outside of the panels and tells of the answers. */
+/** The text outside of the panels about the answers. */
 function afterwards() {
   const messages = [...new Set(shown.filter(({ error }) => error).map(({ error }) => error))];
   by("messages").replaceChildren(...messages.map((text) => html("p", { class: "error" }, text)));

@@ -9,7 +9,7 @@ import { inWords } from "./predictions.js";
 import { forRun } from "./switches.js";
 import { tables } from "./tables.js";
 
-/** A run's element, and its picture's parts for a download. `choose({token, unit})` is told of clicks and keys. */
+/** A run's element, and its picture's parts for a download. `choose({token, unit})` is called on clicks and keys. */
 export function panel({ info, answer, baseline, error }, state, width, choose) {
   const name = { "aria-label": info.name, "data-run": info.name };
   const element = html("article", { class: "card panel", ...name }, heading(info));
@@ -42,13 +42,13 @@ export function chosenToken(token, answer) {
   return token < 0 ? answer.tokens.length - 1 : Math.min(token, answer.tokens.length - 1);
 }
 
-/** What the live region says. */
+/** The text of the live region. */
 export function sayChosen(answer, { token, unit }) {
   const where = `“${visible(answer.tokens[token])}”, token ${token + 1} of ${answer.tokens.length}`;
   return `${where}: ${inWords(answer.predictions[token])}; state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
 }
 
-/** What stands above a picture that is saved. */
+/** The title of a saved picture. */
 function titles(answer, info, state, tokens) {
   const { forbid, force } = forRun(info, state);
   const without = [...(force ? [`${force} alone`] : []), ...(forbid.length ? [`without ${forbid.join(", ")}`] : [])];
@@ -70,7 +70,7 @@ function heading(info) {
   return html("div", { class: "heading" }, html("h2", {}, info.name), html("p", { class: "quiet" }, facts.join(" · ")));
 }
 
-/** What the model says in the end, and what it would say with all operations. */
+/** The last prediction, and the one with all operations. */
 function headline(answer, info, baseline) {
   const { top, truth } = answer.predictions.at(-1), [label, p] = top[0], right = truth === label;
   const parts = [html("b", {}, visible(label, 24)), html("span", { class: "p" }, percent(p))];

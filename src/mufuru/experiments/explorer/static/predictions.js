@@ -1,8 +1,8 @@
-// What a prediction means for each kind of run.
+// The meaning of a prediction for each kind of run.
 
 import { percent, visible } from "./dom.js";
 
-/** What the row of bars shows. */
+/** The title of the row of bars. */
 export function titleOf(info) {
   if (info.kind === "lm") return "P(what came)";
   return info.labels.length === 2 ? `P(${visible(info.labels[1], 9)})` : "Best label";

@@ -4,12 +4,12 @@ import { html } from "./dom.js";
 
 /** The operations of all runs that are shown, each once. */
 export function union(infos) {
-  const found = new Map();
-  for (const info of infos) for (const op of info.ops) if (!found.has(op.name)) found.set(op.name, op);
-  return [...found.values()];
+  const byName = new Map();
+  for (const info of infos) for (const op of info.ops) if (!byName.has(op.name)) byName.set(op.name, op);
+  return [...byName.values()];
 }
 
-/** The switches; `change(forbid, force)` is told what is asked for. */
+/** The switches; `change(forbid, force)` is called with the choice. */
 export function switches(ops, { forbid, force }, change) {
   return ops.map(({ name, formula, meaning }) => {
     const forbidden = forbid.includes(name), forced = force === name;
@@ -28,7 +28,7 @@ function button(what, name, pressed, action) {
   return html("button", { type: "button", id: `${what}-${name}`, ...state, onclick: action }, what);
 }
 
-/** What of it concerns a run: it may lack some of the operations. */
+/** The part of the choice that concerns a run, which may lack some operations. */
 export function forRun(info, { forbid, force }) {
   const own = new Set(info.ops.map(({ name }) => name));
   return { forbid: forbid.filter((name) => own.has(name)), force: own.has(force) ? force : null };

@@ -1,12 +1,10 @@
 """Settings and presets of classifiers of sequences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 
 from mufuru.experiments.data.labelled import Format
-from mufuru.experiments.data.tokens import Cut
+from mufuru.experiments.data.text import Cut
 from mufuru.experiments.settings import SettingError, Training, check_default, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
@@ -25,24 +23,23 @@ class DataConfig:
     """File of labelled sequences: CSV, TSV, JSON lines, or numbers in UCR's layout, in each line a label and values;
     None for the Sentiment Treebank."""
     valid_data: str | None = None
-    """File to choose the best weights on; None for a part of the data, see held_out."""
+    """Validation file, to select the best weights; None to hold out a part of the data, see held_out."""
     test_data: str | None = None
-    """File to test on; None for a part of the data, see held_out."""
+    """Test file; None to hold out a part of the data, see held_out."""
     held_out: tuple[float, float] = (0.1, 0.1)
-    """Shares of each label's sequences that are held out for validation and for the test, where no files are given."""
+    """Fractions of each label's sequences held out for validation and test, where no files are given."""
     split_seed: int = 0
-    """Seed of the held-out choice: runs of several seeds have the same test."""
+    """Seed of the held-out split, so that runs with other seeds share the same test data."""
     format: Format | None = None
-    """Format of the files: csv, tsv, jsonl or numeric; None to guess it from names and first lines, and say so."""
+    """Format of the files: csv, tsv, jsonl or numeric; None to guess it from names and first lines, and report it."""
     text_column: str | None = None
-    """Name of the column with the texts, or its place, from 1; None to guess it, and say so."""
+    """Name of the text column, or its number, from 1; None to guess it, and report it."""
     label_column: str | None = None
-    """Name of the column with the labels, or its place; None to guess it, and say so."""
+    """Name of the label column, or its number; None to guess it, and report it."""
     split_column: str | None = None
-    """Name of the column that says train, valid or test, or its place; None for the one called split, if there is one.
-    """
+    """Name of the column with train, valid or test, or its number; None for a column named split, if there is one."""
     cut: Cut = "words"
-    """Tokens of a text: words, with punctuation apart, what stands between blanks, or characters."""
+    """Tokens of a text: words, with punctuation apart; blanks, split at white space; or characters."""
     classes: Literal[2, 5] = 2
     """Classes of the Sentiment Treebank: 2, negative and positive without the neutral phrases, or all 5."""
     phrases: bool = True
@@ -50,16 +47,14 @@ class DataConfig:
     distinct_phrases: bool = False
     """Train on every phrase of the Sentiment Treebank once, not as often as it occurs."""
     graded: bool = False
-    """Train the 2 classes of the Sentiment Treebank on all its 5 labels: a phrase is positive by 0.1, 0.3, 0.5, 0.7 or
-    0.9, and neutral ones are learned from too."""
+    """Train the 2 classes of the Sentiment Treebank on all its 5 labels: the target for positive is 0.1, 0.3, 0.5, 0.7
+    or 0.9, neutral phrases included."""
     data_dir: str | None = None
-    """Folder with the Sentiment Treebank, as its zip or its train.txt, dev.txt and test.txt, and with word vectors that
-    go by a name; None to download them once."""
+    """Folder with the Sentiment Treebank, as its zip or its train.txt, dev.txt and test.txt, and with named
+    word vectors; None to download them once."""
 
     def __post_init__(self) -> None:
         check_held_out(self.held_out)
-        if self.classes not in (2, 5):
-            raise SettingError(f"classes should be 2 or 5, got {self.classes}")
         if self.graded and self.classes != 2:
             raise SettingError(f"graded is for 2 classes, got {self.classes}: leave one of them out")
         if self.data is not None:
@@ -87,7 +82,7 @@ class ClassifyConfig(WordsConfig):
     seed: int = 0
     """Seed of initial weights, dropout and the order of training."""
     max_length: int | None = None
-    """Most steps of a sequence, the rest is not read; None for no limit."""
+    """Maximum steps of a sequence, the rest is not read; None for no limit."""
     bucketing: bool = True
     """Train on batches of similar length, which take fewer steps; off for random batches."""
     pooling: PoolingName = "last"
@@ -112,7 +107,7 @@ PRESETS: dict[str, ClassifyConfig] = {
         embedding_dropout=0.3,
         output_dropout=0.3,
     ),
-    # The paper gives units, minibatches, classifier, vectors and their tuning, the look every 200 minibatches and the
+    # The paper gives units, minibatches, classifier, vectors and their tuning, validation every 200 minibatches and the
     # optimiser. It is silent on learning rate, dropout, when to stop, the vectors' size and case.
     "paper": ClassifyConfig(
         CellConfig(hidden_size=100),

@@ -1,38 +1,39 @@
-"""The model: words embedded or numbers as they are, a recurrent layer, one vector per sequence, a linear classifier."""
+"""The model and its batches: words embedded or numbers as they are, a recurrent layer, a linear classifier.
 
-from __future__ import annotations
+Sequences are encoded once, then taken by index, those of similar length together. They are packed, so that no step is
+spent on padding and no result can depend on it; yet a batch takes as many steps as its longest sequence has.
+"""
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from mufuru.experiments.data.vocabulary import UNKNOWN
+from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.cells import SequenceLayer, per_step
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, PoolingName
-from mufuru.experiments.tasks.models import ANY, Carried, SequenceModel, carried_by
+from mufuru.experiments.tasks.models import Metadata, SequenceModel
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 
 
 class Classifier(SequenceModel):
-    """Two classes have one logit, that of the second: a logistic regression, as in the paper. More have one each.
+    """Classifier of sequences: two classes have one logit, the second's, as in the paper; more have one each."""
 
-    The model carries the meaning of its ids: a run folder is enough to use it.
-    """
+    settings, metadata = ClassifyConfig, Meaning
 
-    settings = ClassifyConfig
-
-    def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = ANY) -> None:
+    def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = "") -> None:
         super().__init__()
         self.config, self.meaning = config, meaning
-        self.carried = Carried(meaning.to_json(), fingerprint)
-        if meaning.vocabulary is None:
-            size = meaning.channels
-            self.embedding: nn.Module = Standardise(size)
-        else:
-            size = config.embedding_size
-            self.embedding = embedding(len(meaning.vocabulary), config)
+        self.carried = Metadata(meaning.to_json(), fingerprint)
+        words = meaning.vocabulary
+        size = config.embedding_size if words else meaning.channels
+        self.embedding: nn.Module = embedding(len(words), config) if words else Standardise(size)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.reader = SequenceLayer(config.cell, size)
         self.pooling = Pooling(config.pooling, self.reader.output_size)
@@ -41,13 +42,13 @@ class Classifier(SequenceModel):
         self.output = nn.Linear(self.reader.output_size, 1 if classes == 2 else classes)
 
     def forward(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(batch, classes): the logits of sequences packed in their own order, the longest first, or padded."""
+        """Return (batch, classes) logits of sequences packed in their own order, the longest first, or padded."""
         x = per_step(lambda steps: self.embedding_dropout(self.embedding(steps)), inputs)
         outputs, state = self.reader(x, None, lengths)
         return self.logits(self.pooling(outputs, self.reader.last(state), lengths))
 
     def logits(self, pooled: Tensor) -> Tensor:
-        """(batch, classes) from one vector per sequence."""
+        """Return (batch, classes) logits from one vector per sequence."""
         return class_logits(self.output(self.output_dropout(pooled)))
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
@@ -55,14 +56,9 @@ class Classifier(SequenceModel):
             return torch.randn(steps, batch, self.meaning.channels, generator=generator)
         return torch.randint(len(self.meaning.vocabulary), (steps, batch), generator=generator)
 
-    @classmethod
-    def restored(cls, config: ClassifyConfig, weights: Mapping[str, Tensor]) -> Self:
-        """A model that fits the weights, without its data."""
-        return cls(config, Meaning.from_json(carried_by(weights)))
-
 
 class Standardise(nn.Module):
-    """Subtracts each channel's mean and divides by its deviation."""
+    """Standardisation of each channel by its mean and deviation."""
 
     mean: Tensor
     deviation: Tensor
@@ -73,7 +69,7 @@ class Standardise(nn.Module):
         self.register_buffer("deviation", torch.ones(channels))
 
     def measure(self, values: Tensor) -> None:
-        """Take mean and deviation of all steps, (steps, channels); a channel that never changes becomes 0."""
+        """Measure mean and deviation of all steps, (steps, channels); a channel that never changes becomes 0."""
         deviation, mean = torch.std_mean(values.double(), 0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
@@ -95,7 +91,7 @@ class Pooling(nn.Module):
         self.query = nn.Parameter(torch.zeros(features)) if name == "attention" else None
 
     def forward(self, outputs: PackedSequence | Tensor, last: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(batch, features) from packed outputs, or from padded ones, (steps, batch, features), and lengths."""
+        """Return (batch, features) of packed outputs, or of padded ones, (steps, batch, features), and lengths."""
         if self.name == "last":
             return last
         if isinstance(outputs, PackedSequence):
@@ -115,7 +111,7 @@ class Pooling(nn.Module):
         return _sum(weights.unsqueeze(1) * rows, owners, count)
 
     def _padded(self, outputs: Tensor, lengths: Tensor) -> Tensor:
-        """Outputs are zero past the end of a sequence."""
+        """Pool padded outputs, which are zero past the end of a sequence."""
         beyond = (torch.arange(outputs.size(0)).unsqueeze(1) >= lengths).unsqueeze(-1)
         if self.name == "max":
             return outputs.masked_fill(beyond, -torch.inf).amax(0)
@@ -126,14 +122,14 @@ class Pooling(nn.Module):
 
 
 def owner(batch_sizes: Tensor) -> Tensor:
-    """(rows,): which sequence each packed row belongs to."""
+    """Return (rows,): the sequence that each packed row belongs to."""
     present = torch.arange(int(batch_sizes[0])) < batch_sizes.unsqueeze(1)
     return present.nonzero()[:, 1]
 
 
 def attention(scores: Tensor, owners: Tensor, count: int) -> Tensor:
-    """(rows,): the softmax of the scores within each sequence."""
-    # the largest is taken away as a constant, so that no exponential is too large
+    """Return (rows,): the softmax of the scores within each sequence."""
+    # the largest is subtracted as a constant, so that no exponential overflows
     largest = _max(scores.detach().unsqueeze(1), owners, count).squeeze(1)
     weights = (scores - largest[owners]).exp()
     return weights / _sum(weights.unsqueeze(1), owners, count).squeeze(1)[owners]
@@ -146,3 +142,68 @@ def _sum(rows: Tensor, owners: Tensor, count: int) -> Tensor:
 def _max(rows: Tensor, owners: Tensor, count: int) -> Tensor:
     lowest = rows.new_full((count, rows.size(1)), -torch.inf)
     return lowest.scatter_reduce(0, owners.unsqueeze(1).expand_as(rows), rows, "amax", include_self=False)
+
+
+POOL = 50
+"""Batches' worth of shuffled sequences that are sorted by length: fewer mix lengths more, more save more steps."""
+
+
+class Batch(NamedTuple):
+    """Some sequences, the longest first."""
+
+    inputs: PackedSequence
+    """Ids of words, or (steps, channels) of numbers."""
+    targets: Tensor
+    """(batch,): the ids of the labels; or (batch, labels), their shares."""
+    which: Tensor
+    """(batch,): the indices of the sequences in the data."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Sequences, one after the other."""
+
+    steps: Tensor
+    """(steps of all sequences,) of words or (steps of all sequences, channels) of numbers."""
+    lengths: Tensor
+    """(sequences,): each at least 1."""
+    targets: Tensor
+    """(sequences,): the ids of the labels; or (sequences, labels), their shares."""
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """(sequences,): the first step of each."""
+        return self.lengths.cumsum(0) - self.lengths
+
+    def batch(self, which: Tensor) -> Batch:
+        """Return the sequences of these indices. The order inside a batch does not matter, so packing chooses it."""
+        which = which[self.lengths[which].argsort(descending=True, stable=True)]
+        lengths = self.lengths[which]
+        step = torch.arange(int(lengths[0])).unsqueeze(1)
+        present = step < lengths
+        places = (self.starts[which] + step)[present]
+        return Batch(PackedSequence(self.steps[places], present.sum(1)), self.targets[which], which)
+
+
+def shuffled(lengths: Tensor, batch_size: int, *name: str | int, pool: int = POOL) -> list[Tensor]:
+    """Return groups of similar length in random order, drawn by a name such as ("classify", seed, epoch).
+
+    They are cut from pools of shuffled sequences, each sorted by length. All groups are full but one, of the last pool.
+    With a pool of one batch lengths do not matter.
+    """
+    order = permutation(len(lengths), *name, "sequences")
+    pools = (some[lengths[some].argsort(stable=True)] for some in order.split(pool * batch_size))
+    groups = [group for some in pools for group in some.split(batch_size)]
+    return [groups[place] for place in permutation(len(groups), *name, "batches").tolist()]
+
+
+def encode(sequences: Sequence[Any], targets: Tensor, meaning: Meaning, config: ClassifyConfig) -> Encoded:
+    """Encode texts as the ids of their words, one without words as an unknown word; numbers stay as they are."""
+    cut = [sequence[: config.max_length] for sequence in sequences]
+    if meaning.vocabulary is None:
+        steps = torch.cat(cut)
+    else:
+        cut = [text or [UNKNOWN] for text in cut]
+        words = chain.from_iterable(cut)
+        steps = meaning.vocabulary.encode(map(str.lower, words) if config.lowercase else words)
+    return Encoded(steps, torch.tensor(list(map(len, cut)), dtype=torch.int64), targets)

@@ -1,32 +1,28 @@
 """The classification task: sequences in, the probability of each label out."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+import mufuru
+from mufuru.experiments.data import PARTS, sst
 from mufuru.experiments.data import labelled as labelled_files
-from mufuru.experiments.data import sst
 from mufuru.experiments.data.examples import Labelled
-from mufuru.experiments.settings import SettingError, choose
-from mufuru.experiments.tasks.classify import inspection
-from mufuru.experiments.tasks.classify.batches import POOL, Batch, Encoded, encode, in_order, shuffled
+from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.settings import SettingError
+from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
-from mufuru.experiments.tasks.classify.model import Classifier, Standardise
-from mufuru.experiments.tasks.task import Batches, State, Step, Totals
-from mufuru.experiments.tasks.words import Meaning, build_vocabulary, word_vectors
+from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Standardise, encode, shuffled
+from mufuru.experiments.tasks.task import Batches, State, Step, Totals, packed_rows
+from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
-SPLITS = ("train", "valid", "test")
 
 
 class ClassifyTask:
@@ -37,22 +33,28 @@ class ClassifyTask:
 
     def __init__(self, config: ClassifyConfig, labelled: Labelled | None = None) -> None:
         self.config = config
-        self.labelled = load(config.data) if labelled is None else labelled
-        if self.labelled.kind == "numeric" and config.vectors is not None:
+        self.labelled = data = load(config.data) if labelled is None else labelled
+        self.description = data.description
+        examples = {split: getattr(data, split) for split in PARTS}
+        if data.kind == "numeric" and config.vectors is not None:
             raise SettingError("vectors are for words, and the data is numeric: leave vectors out")
-        self.description = self.labelled.description
-        self.vectors = word_vectors(config, config.data.data_dir, self._all_words())
-        self.meaning = self._meaning()
-        self._encoded = {split: self._encode(split) for split in SPLITS}
+        vocabulary, self.vectors = None, None
+        if data.kind == "text":
+            texts = {split: [text[: config.max_length] for text in some.sequences] for split, some in examples.items()}
+            vocabulary, self.vectors = read_words(config, config.data.data_dir, texts)
+        self.meaning = Meaning(data.labels, vocabulary, data.channels)
+        self._encoded = {
+            split: encode(some.sequences, some.targets, self.meaning, config) for split, some in examples.items()
+        }
         self._fixed = {
-            split: Batches(encoded.batch, in_order(encoded.lengths, EVALUATION_BATCH))
+            split: Batches(encoded.batch, encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH))
             for split, encoded in self._encoded.items()
             if split != "train"
         }
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of the data and the words that are known of it, wherever they were read from."""
+        """The sha256 of the data and its known words, wherever they were read from."""
         return hashlib.sha256(json.dumps([self.labelled.fingerprint, self.meaning.to_json()]).encode()).hexdigest()
 
     def build(self) -> Classifier:
@@ -60,95 +62,77 @@ class ClassifyTask:
         if isinstance(model.embedding, Standardise):
             model.embedding.measure(self._encoded["train"].steps)
         elif self.vectors and self.meaning.vocabulary:
-            rows = self.meaning.vocabulary.encode(self.vectors.found)
+            rows = self.meaning.vocabulary.encode(self.vectors.words)
             with torch.no_grad():
                 model.get_parameter("embedding.weight")[rows] = self.vectors.matrix
         return model
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
-        """All batches; those of "train" in the order of the epoch."""
+        """Return all batches; those of "train" in the order of the epoch."""
         if split in self._fixed:
             return self._fixed[split]
-        encoded = choose("split", split, self._encoded)
+        encoded = self._encoded[split]
         size, pool = self.config.training.batch_size, POOL if self.config.bucketing else 1
         return Batches(encoded.batch, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
+
+    def rows(self, batch: Batch) -> int:
+        return len(batch.targets)
+
+    def share(self, batch: Batch, rows: slice) -> Batch:
+        """Return some sequences."""
+        return Batch(packed_rows(batch.inputs, rows), batch.targets[rows], batch.which[rows])
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.inputs)
         loss = cross_entropy(logits, batch.targets, reduction="sum")
-        said = logits.detach().argmax(1)
-        if batch.targets.is_floating_point():  # as right as the share of the label that was said
-            return Step(loss, len(batch.targets), sums={"right": batch.targets.gather(1, said.unsqueeze(1)).sum()})
-        sums: dict[str, Tensor | float] = {"right": (said == batch.targets).sum()}
+        predicted = logits.detach().argmax(1)
+        if batch.targets.is_floating_point():  # as right as the share of the predicted label
+            return Step(loss, len(batch.targets), sums={"right": batch.targets.gather(1, predicted.unsqueeze(1)).sum()})
+        sums: dict[str, Tensor | float] = {"right": (predicted == batch.targets).sum()}
         if not model.training:
-            sums |= _confusion(said, batch.targets, logits.size(1))
+            sums |= _confusion(predicted, batch.targets, logits.size(1))
         return Step(loss, len(batch.targets), sums=sums)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """Loss and accuracy, and in evaluation, unless there are shares, the mean of the classes' F1 scores."""
+        """Return loss and accuracy, and in evaluation, unless there are shares, the mean of the classes' F1 scores."""
         metrics = {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
-        return metrics | ({"macro_f1": _macro_f1(totals.sums)} if "said 0" in totals.sums else {})
+        return metrics | ({"macro_f1": _macro_f1(totals.sums)} if "predicted 0" in totals.sums else {})
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """A description of the data; and a MuFuRU's operations over validation: `inspection.operation_weights` by class
-        of the word it reads, and in "sentences" `inspection.walk`, where there are words."""
+        """Return a description of the data; and a MuFuRU's operations over validation: by class of the word it reads,
+        `operation_weights`, and where there are words `walk`, in "sentences"."""
         facts: dict[str, Any] = {"data": self.description}
         if self.config.cell.cell != "mufuru":
             return facts
         words = None if self.config.data.cut == "characters" else self.meaning.vocabulary
-        facts |= inspection.operation_weights(model, self._fixed["valid"], words)
+        facts |= operation_weights(model, self._fixed["valid"], words)
         if words is not None:
             valid = self.labelled.valid
-            facts["sentences"] = inspection.walk(model, self.meaning, self.config, valid.tokens, valid.targets)
+            facts["sentences"] = walk(model, self.meaning, self.config, valid.sequences, valid.targets)
         return facts
-
-    def _all_words(self) -> dict[str, None]:
-        """Each once, in the order of the data."""
-        return {word: None for split in SPLITS for word in self._words(split)}
-
-    def _words(self, split: str) -> Iterator[str]:
-        """The words of a split as they are looked up, one by one."""
-        for text in getattr(self.labelled, split).tokens:
-            text = text[: self.config.max_length]
-            yield from map(str.lower, text) if self.config.lowercase else text
-
-    def _meaning(self) -> Meaning:
-        labels = self.labelled.labels
-        if self.labelled.kind == "numeric":
-            return Meaning(labels, None, self.labelled.channels)
-        known = self.vectors.found if self.vectors else ()
-        return Meaning(labels, build_vocabulary(Counter(self._words("train")), known, self.config.min_count))
-
-    def _encode(self, split: str) -> Encoded:
-        examples = getattr(self.labelled, split)
-        return encode(examples.tokens, examples.values, examples.targets, self.meaning, self.config)
 
 
 def load(data: DataConfig) -> Labelled:
-    """The labelled sequences that the settings name."""
     if data.data is None:
-        treebank = sst.load(None if data.data_dir is None else Path(data.data_dir))
-        return sst.examples(
-            treebank, data.classes, data.phrases, distinct=data.distinct_phrases, graded=data.graded, lower=False
-        )
+        treebank = sst.load(data.data_dir)
+        return sst.examples(treebank, data.classes, data.phrases, distinct=data.distinct_phrases, graded=data.graded)
     return labelled_files.load(
-        Path(data.data),
-        valid=None if data.valid_data is None else Path(data.valid_data),
-        test=None if data.test_data is None else Path(data.test_data),
+        data.data,
+        valid=data.valid_data,
+        test=data.test_data,
         text=data.text_column,
         label=data.label_column,
         split=data.split_column,
         format=data.format,
         cut=data.cut,
-        lower=False,
         held_out=data.held_out,
         seed=data.split_seed,
     )
 
 
-def _confusion(said: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor | float]:
-    """By class the number of predictions, of targets, and of right predictions."""
-    counts = {"said": said, "true": targets, "both": said[said == targets]}
+def _confusion(predicted: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor | float]:
+    """Return by class the number of predictions, of targets, and of right predictions."""
+    counts = {"predicted": predicted, "true": targets, "both": predicted[predicted == targets]}
     return {
         f"{name} {number}": float(count)
         for name, labels in counts.items()
@@ -157,11 +141,117 @@ def _confusion(said: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor 
 
 
 def _macro_f1(sums: dict[str, float]) -> float:
-    """The mean F1 of the classes; one that neither occurs nor is said has none."""
-    scores = []
-    for name, said in sums.items():
-        if name.startswith("said "):
-            number = name.removeprefix("said ")
-            either = said + sums[f"true {number}"]
-            scores += [2 * sums[f"both {number}"] / either] if either else []
+    """Return the mean F1 of the classes; one that neither occurs nor is predicted has none."""
+    classes = [name.removeprefix("both ") for name in sums if name.startswith("both ")]
+    scores = [
+        2 * sums[f"both {number}"] / either
+        for number in classes
+        if (either := sums[f"predicted {number}"] + sums[f"true {number}"])
+    ]
     return sum(scores) / len(scores)
+
+
+DIGITS = 6
+"""More differ between kernels."""
+WORDS = ("not", "but", "very")
+"""A negation, a contrast and an intensifier: each gets a sentence."""
+LONGEST = 20
+"""Most tokens of such a sentence, so that it can be read at a glance."""
+
+
+def operation_weights(model: nn.Module, batches: Iterable[Batch], vocabulary: Vocabulary | None) -> dict[str, Any]:
+    """Return the first layer's operations at each class of words, ready for JSON, as two tables of the same numbers.
+
+    `"operation_weights": {"tokens", "counts", "ops", "weight", "entropy"}` has a row of mean operation weights for each
+    class, read forwards; `entropy` is that of the choice, in nats. A layer of two directions has a second such table in
+    its "backward". `"classes": {name: {"count", "mean": {op: weight}, "sd": {op: weight}}}` has the spread too: the
+    standard deviation between the words of a class, of the mean weight over units, read forwards.
+
+    Classes that the data does not have are left out. Without a vocabulary of words there is one class, "all".
+    """
+    names = ("all",) if vocabulary is None else CLASSES
+    words = () if vocabulary is None else vocabulary.words
+    class_of = torch.tensor([CLASSES.index(word_class(word)) for word in words])
+    recorder, directions = mufuru.Recorder(labels=len(names)), 1
+    for batch in batches:
+        trace, _ = traced(model, batch.inputs)
+        steps = batch.inputs.data
+        labels = class_of[steps] if words else torch.zeros(len(steps), dtype=torch.int64)
+        recorder.add(trace, labels=batch.inputs._replace(data=labels))
+        directions = trace.directions
+    forward = recorder.use()
+    seen = {name: row for row, name in enumerate(names) if int(forward.label_steps[row])}
+    table = summarise(forward, seen)
+    if directions == 2:
+        table |= {"backward": summarise(recorder.use(direction=1), seen)}
+    spread = {
+        name: {
+            "count": int(forward.label_steps[row]),
+            "mean": by_name(forward.op_names, forward.label_weight[row]),
+            "sd": by_name(forward.op_names, forward.label_deviation[row]),
+        }
+        for name, row in seen.items()
+    }
+    return {"operation_weights": table, "classes": spread}
+
+
+def summarise(use: Any, rows: dict[str, int]) -> dict[str, Any]:
+    """Return the mean weights of each class."""
+    return {
+        "tokens": list(rows),
+        "counts": [int(use.label_steps[row]) for row in rows.values()],
+        "ops": list(use.op_names),
+        "weight": [list(by_name(use.op_names, use.label_weight[row]).values()) for row in rows.values()],
+        "entropy": round(float(use.entropy.sum(0).mean()), DIGITS),
+    }
+
+
+def by_name(names: Iterable[str], values: Tensor) -> dict[str, float]:
+    return {name: round(value, DIGITS) for name, value in zip(names, values.tolist(), strict=True)}
+
+
+def choose_sentences(texts: Sequence[list[str]]) -> dict[str, int]:
+    """Return for each of `WORDS` the first text that has it, is not taken yet and has at most `LONGEST` tokens.
+
+    A word without such a text is left out. So nothing is picked by what a model does with it.
+    """
+    chosen: dict[str, int] = {}
+    for word in WORDS:
+        for index, text in enumerate(texts):
+            short = len(text) <= LONGEST and index not in chosen.values()
+            if short and word in map(str.lower, text):
+                chosen[word] = index
+                break
+    return chosen
+
+
+def walk(
+    model: nn.Module, meaning: Meaning, config: ClassifyConfig, texts: Sequence[list[str]], targets: Tensor
+) -> list[dict[str, Any]]:
+    """Return `[{"word", "text", "label", "tokens": [{"token", "weights": {op: weight}, "probability"}]}]`.
+
+    Sentences are those of `choose_sentences`. `weights` are the first layer's, read forwards, mean over units.
+    `probability` is that of the sentence's own label if the sentence ended with this token.
+    """
+    sentences = []
+    for word, index in choose_sentences(texts).items():
+        tokens, target = texts[index][: config.max_length], int(targets[index])
+        label = {"word": word, "text": " ".join(tokens), "label": meaning.labels[target]}
+        sentences.append({**label, "tokens": _tokens(model, config, meaning, tokens, target)})
+    return sentences
+
+
+@torch.no_grad()
+def _tokens(
+    model: nn.Module, config: ClassifyConfig, meaning: Meaning, tokens: list[str], target: int
+) -> list[dict[str, Any]]:
+    everything = torch.arange(len(tokens))
+    prefixes = encode([tokens[: end + 1] for end in range(len(tokens))], everything, meaning, config)
+    batch = prefixes.batch(everything)
+    # a batch has the longest first
+    probabilities = model(batch.inputs)[batch.which.argsort()].double().softmax(1)[:, target]
+    trace, _ = traced(model, prefixes.batch(everything[-1:]).inputs)
+    return [
+        {"token": token, "weights": by_name(trace.op_names, row), "probability": round(float(probability), DIGITS)}
+        for token, row, probability in zip(tokens, trace.weights()[:, 0].mean(-1), probabilities, strict=True)
+    ]

@@ -1,6 +1,7 @@
 """Learn to predict the next word, or character, of a text: the Penn Treebank, or your own files."""
 
 from mufuru.experiments.tasks.lm.config import PRESETS, DataConfig, LMConfig
+from mufuru.experiments.tasks.lm.dynamic import evaluate as evaluate_dynamically
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.lm.task import LMTask
 from mufuru.experiments.tasks.lm.use import TextModel, TextReader
@@ -15,6 +16,7 @@ KIND = Kind(
     restore=LanguageModel.restored,
     reader=TextReader,
     text_model=TextModel,
+    dynamic=evaluate_dynamically,
     noun="language model",
     data="the Penn Treebank",
     pipeline=lambda config: "text-generation",

@@ -1,22 +1,19 @@
 """Settings and presets of language models."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
+from typing import Annotated
 
+import tyro
 from torch import Tensor
 
+from mufuru.experiments import settings
 from mufuru.experiments.data.text import Level
-from mufuru.experiments.settings import (
-    SettingError,
-    Training,
-    check_default,
-    check_fraction,
-    check_held_out,
-    check_positive,
-)
+from mufuru.experiments.settings import SettingError, Training
 from mufuru.experiments.tasks.cells import CellConfig
+
+NAMES: dict[str, Level] = {"words": "word", "characters": "char"}
+BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -29,29 +26,36 @@ class DataConfig:
     text: tuple[str, ...] = ()
     """Files of UTF-8 text to train on; none for the Penn Treebank."""
     valid_text: tuple[str, ...] = ()
-    """Files to choose the best weights on; none for a part of the text, see held_out."""
+    """Validation files, to select the best weights; none to hold out a part of the text, see held_out."""
     test_text: tuple[str, ...] = ()
-    """Files to test on; none for a part of the text, see held_out."""
+    """Test files; none to hold out a part of the text, see held_out."""
     held_out: tuple[float, float] = (0.1, 0.1)
-    """Shares of the text's end that are held out for validation and for the test, where no files are given."""
-    level: Level = "word"
-    """Tokens: words, split at blanks, or characters."""
+    """Fractions of the text's end held out for validation and test, where no files are given."""
+    level: Annotated[Level, tyro.conf.arg(aliases=["--tokenizer"])] = "word"
+    """Tokens: words, split at blanks; characters; or bpe, parts of words, learned from the text by byte-pair
+    encoding of its bytes."""
     vocabulary_size: int | None = None
-    """Most words in the vocabulary, <unk> and <eos> among them; the rarer ones become <unk>. None for all."""
+    """Maximum size of the vocabulary, <unk> and <eos> included; rarer words become <unk>. None for no limit, with bpe
+    for 8192."""
     min_count: int = 1
-    """Fewest appearances in the training text of a word in the vocabulary."""
+    """Minimum count in the training text of a word in the vocabulary, with bpe of a pair to be joined."""
     data_dir: str | None = None
     """Folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt; None to download them once."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "vocabulary_size", "min_count")
-        check_held_out(self.held_out)
+        # by either name; a run keeps the short one
+        object.__setattr__(self, "level", NAMES.get(self.level, self.level))
+        settings.check_positive(self, "vocabulary_size", "min_count")
+        if self.level == "bpe" and self.vocabulary_size is not None and self.vocabulary_size <= BYTES:
+            raise SettingError(f"vocabulary_size should be above {BYTES} with bpe, since every byte is a token, got "
+                               f"{self.vocabulary_size}")  # fmt: skip
+        settings.check_held_out(self.held_out)
         if self.text and self.data_dir is not None:
             raise SettingError("data_dir is the folder of the Penn Treebank, and text names other files: give one")
         if not self.text:
             # the Penn Treebank comes with its own split and vocabulary
             own = ("valid_text", "test_text", "held_out", "level", "vocabulary_size", "min_count")
-            check_default(self, own, "is for files of your own: name them with --text, or leave it out")
+            settings.check_default(self, own, "is for files of your own: name them with --text, or leave it out")
 
 
 @dataclass(frozen=True)
@@ -80,24 +84,18 @@ class Regularisation:
     """Temporal activation regularisation, TAR: factor of the mean square of the outputs' change from step to step."""
 
     def __post_init__(self) -> None:
-        check_fraction(self, "embedding_dropout", "input_dropout", "output_dropout")
-        check_fraction(self, "weight_dropout", "state_dropout", "zoneout")
+        settings.check_fraction(self, "embedding_dropout", "input_dropout", "output_dropout")
+        settings.check_fraction(self, "weight_dropout", "state_dropout", "zoneout")
         for name in ("activation_penalty", "temporal_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"{name} should be a number of at least 0, got {getattr(self, name)}")
 
-    def check_cell(self, cell: CellConfig) -> None:
-        """Refuse options that the cell lacks."""
-        if cell.cell != "mufuru":
-            reason = f"is an option of mufuru, not of {cell.cell}: leave it out"
-            check_default(self, ("state_dropout", "zoneout"), reason)
-
     def penalty(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
-        """The two activation regularisations, of the outputs before and after dropout; (steps, batch, features)."""
+        """Return both activation penalties, of the outputs before and after dropout, (steps, batch, features)."""
         if not (self.activation_penalty or self.temporal_penalty):
             return None
         change = outputs[1:] - outputs[:-1]
-        # one step alone has no change, and the mean of nothing is no number
+        # a single step has no change, and the mean of nothing is NaN
         temporal = change.square().sum() / max(1, change.numel())
         return self.activation_penalty * dropped.square().mean() + self.temporal_penalty * temporal
 
@@ -117,7 +115,7 @@ class LMConfig:
     seed: int = 0
     """Seed of initial weights and dropout."""
     embedding_size: int | None = None
-    """Features of an embedded word; None for as many as the layer has units."""
+    """Features of an embedded word; None for hidden_size."""
     tied: bool = False
     """Let the softmax use the embeddings as its weights."""
     embedding_scale: float = 0.1
@@ -129,8 +127,10 @@ class LMConfig:
     training text is evaluated in the columns and windows of training."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "embedding_size", "embedding_scale", "bptt", "evaluation_window")
-        self.regularisation.check_cell(self.cell)
+        settings.check_positive(self, "embedding_size", "embedding_scale", "bptt", "evaluation_window")
+        if self.cell.cell != "mufuru":
+            reason = f"is an option of mufuru, not of {self.cell.cell}: leave it out"
+            settings.check_default(self.regularisation, ("state_dropout", "zoneout"), reason)
         if self.cell.bidirectional:
             raise SettingError("a language model cannot read ahead: leave bidirectional out")
         if self.tied and self.features != self.cell.hidden_size:
@@ -141,7 +141,6 @@ class LMConfig:
 
     @property
     def features(self) -> int:
-        """Features of an embedded word."""
         return self.cell.hidden_size if self.embedding_size is None else self.embedding_size
 
 

@@ -9,8 +9,6 @@ the model that predicts the end of the text is not the one that predicted its be
 apart.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable
@@ -20,10 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from mufuru.experiments.settings import SettingError, check_positive, choose
+from mufuru.experiments.settings import SettingError, check_positive
 from mufuru.experiments.tasks.cells import detach
-from mufuru.experiments.tasks.lm.task import LMTask, cut, first_token
-from mufuru.experiments.tasks.task import Step, Totals
+from mufuru.experiments.tasks.lm.task import LMTask, Windows, first_token
+from mufuru.experiments.tasks.task import Totals
 
 
 @dataclass(frozen=True)
@@ -48,19 +46,19 @@ class Diverged(SettingError):
 
 
 def evaluate(
-    task: LMTask, model: nn.Module, split: str, how: Dynamic, tell: Callable[[int, int], None] = lambda done, all: None
+    task: LMTask, model: nn.Module, split: str, how: Dynamic, show: Callable[[int, int], None] = lambda done, all: None
 ) -> dict[str, float]:
-    """The metrics over a split; the model itself is not changed. `tell(done, all)` is called with numbers of tokens."""
-    tokens = choose("split", split, {name: getattr(task.corpus, name) for name in ("train", "valid", "test")})
+    """Return the metrics over a split; the model itself is not changed. `show(done, all)` gets numbers of tokens."""
+    tokens = getattr(task.corpus, split)
     learner: Any = copy.deepcopy(model).eval()
     weights = list(learner.parameters())
     trained = [weight.detach().clone() for weight in weights]
     totals, state = Totals(), None
-    for window in cut(tokens, first_token(task.corpus.vocabulary), 1, how.segment):
+    for window in Windows(tokens, first_token(task.corpus.vocabulary), 1, how.segment):
         with torch.enable_grad():
             segment = learner.predict(window.inputs, window.targets, state)
-            gradients = torch.autograd.grad(segment.loss / window.targets.numel(), weights)
-        totals.add(Step(segment.loss, window.targets.numel()))
+            gradients = torch.autograd.grad(segment.loss / segment.count, weights)
+        totals.add(task.counted(segment, window))
         state = detach(segment.state)
         if not math.isfinite(totals.loss):
             raise Diverged(
@@ -70,5 +68,5 @@ def evaluate(
         with torch.no_grad():
             for weight, gradient, start in zip(weights, gradients, trained, strict=True):
                 weight.lerp_(start, how.decay).sub_(how.learning_rate * gradient)
-        tell(totals.count, len(tokens))
+        show(totals.count, len(tokens))
     return task.metrics(totals)

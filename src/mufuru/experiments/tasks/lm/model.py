@@ -1,43 +1,33 @@
 """The model: embedding, recurrent layer, softmax over the vocabulary, and the noise of training."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.func import functional_call
-from torch.nn.functional import dropout
+from torch.nn.functional import cross_entropy, dropout, linear
 
 import mufuru
+from mufuru.experiments.data.bpe import AnyVocabulary
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, State
 from mufuru.experiments.tasks.lm.config import LMConfig
-from mufuru.experiments.tasks.lm.softmax import log_probabilities_by, loss_sum
-from mufuru.experiments.tasks.models import ANY, Carried, Graph, TaskModel, Tensors, carried_by, exportable
+from mufuru.experiments.tasks.models import Graph, Metadata, TaskModel, Tensors, exportable
+from mufuru.experiments.tasks.task import Step
+from mufuru.kernels import cross_entropy as native
 
-
-class Predictions(NamedTuple):
-    """Results of a window."""
-
-    loss: Tensor
-    """Sum over all predictions, in nats."""
-    state: State
-    """State after the last step, not detached."""
-    penalty: Tensor | None
-    """Activation regularisation; None outside of training."""
+ROWS = 256
+"""Predictions whose logits are in memory at a time in evaluation; no result depends on it but by rounding."""
 
 
 class LanguageModel(TaskModel):
-    """Carries its vocabulary and a fingerprint of its text: a run folder is enough to use it, and weights that were
-    trained on another text are refused.
-    """
+    """Language model: embedding, recurrent layer, softmax."""
 
-    settings = LMConfig
+    settings, metadata = LMConfig, AnyVocabulary
 
-    def __init__(self, config: LMConfig, vocabulary: Vocabulary, fingerprint: str = ANY) -> None:
+    def __init__(self, config: LMConfig, vocabulary: Vocabulary, fingerprint: str = "") -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
         self.noise = config.regularisation
@@ -53,7 +43,7 @@ class LanguageModel(TaskModel):
             # it makes this noise itself
             for name in ("weight_dropout", "state_dropout", "zoneout"):
                 setattr(self.reader.rnn, name, getattr(self.noise, name))
-        self.carried = Carried(vocabulary.to_json(), fingerprint)
+        self.carried = Metadata(vocabulary.to_json(), fingerprint)
 
     def forward(self, tokens: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Read tokens (steps, batch); return the layer's outputs (steps, batch, hidden) and its state."""
@@ -61,38 +51,33 @@ class LanguageModel(TaskModel):
         if self.training:
             x = drop_words(x, tokens, self.embedding.num_embeddings, self.noise.embedding_dropout)
             x = drop_features(x, self.noise.input_dropout)
-        drops_weights = self.noise.weight_dropout and self.training
-        if not drops_weights or isinstance(self.reader.rnn, mufuru.MuFuRU):
-            output, state = self.reader(x, state)
+        if self.training and (p := self.noise.weight_dropout) and not isinstance(self.reader.rnn, mufuru.MuFuRU):
+            named = self.reader.named_parameters()
+            weights = {name: dropout(weight, p) for name, weight in named if name.startswith("rnn.weight_hh")}
+            output, state = functional_call(self.reader, weights, (x, state))
         else:
-            output, state = functional_call(
-                self.reader, dropped_weights(self.reader, self.noise.weight_dropout), (x, state)
-            )
+            output, state = self.reader(x, state)
         return output, state
 
-    def predict(self, tokens: Tensor, targets: Tensor, state: State | None = None) -> Predictions:
-        """The loss of the targets, laid out as the tokens: each is predicted from the tokens up to its own place."""
+    def predict(self, tokens: Tensor, targets: Tensor, state: State | None = None) -> Step:
+        """Predict the targets, laid out as the tokens, each from the tokens up to it; the state is not detached."""
         if not torch.is_grad_enabled() and not self.training:
             logs, state = self.log_probabilities(tokens, targets, state)
-            return Predictions(-logs.sum(dtype=torch.float64), state, None)
+            return Step(-logs.sum(dtype=torch.float64), targets.numel(), state)
         outputs, state = self(tokens, state)
         dropped = drop_features(outputs, self.noise.output_dropout) if self.training else outputs
         loss = loss_sum(dropped.flatten(0, 1), self.output.weight, self.output.bias, targets.flatten())
-        return Predictions(loss, state, self.noise.penalty(outputs, dropped) if self.training else None)
+        penalty = self.noise.penalty(outputs, dropped) if self.training else None
+        return Step(loss, targets.numel(), state, penalty=penalty)
 
     def log_probabilities(self, tokens: Tensor, targets: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """The logarithm of each target's probability, laid out as the targets, and the state."""
+        """Return the logarithm of each target's probability, laid out as the targets, and the state."""
         outputs, state = self(tokens, state)
-        logs = log_probabilities_by(self.output, outputs.flatten(0, 1), targets.flatten())
+        logs = log_probabilities(self.output, outputs.flatten(0, 1), targets.flatten())
         return logs.view(targets.shape), state
 
-    @classmethod
-    def restored(cls, config: LMConfig, weights: Mapping[str, Tensor]) -> Self:
-        """A model that fits the weights, made without the text that they were trained on."""
-        return cls(config, Vocabulary.from_json(carried_by(weights)))
-
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Tokens, and states inside of their range."""
+        """Return tokens, and states inside of their range."""
         generator, cell = torch.Generator().manual_seed(seed), self.config.cell
         tokens = torch.randint(len(self.vocabulary), (steps, batch), generator=generator)
         sizes = [cell.hidden_size, *([] if cell.controller_size is None else [cell.controller_size])]
@@ -104,7 +89,7 @@ class LanguageModel(TaskModel):
         return next_tokens(self, *arguments)
 
     def graph(self) -> Graph:
-        """It takes and gives its state, so that a text can be read in pieces."""
+        """Return a graph that takes and gives its state, so that a text can be read in pieces."""
         states = ("h",) if self.config.cell.controller_size is None else ("h", "k")
         open_sizes: tuple[dict[int, Any], ...] = ({0: Dim.AUTO, 1: Dim.AUTO}, *({1: Dim.AUTO} for _ in states))
         outputs = ("logits", *(f"{name}_n" for name in states))
@@ -123,15 +108,9 @@ class NextTokens(nn.Module):
 
 
 def next_tokens(model: Any, tokens: Tensor, *states: Tensor) -> Tensors:
-    """tokens (steps, batch) and a state to logits of the next tokens (steps, batch, vocabulary) and the new state."""
+    """Map tokens (steps, batch) and a state to logits of the next tokens (steps, batch, vocabulary) and a new state."""
     hidden, state = model(tokens, states[0] if len(states) == 1 else states)
     return (model.output(hidden), *((state,) if isinstance(state, Tensor) else state))
-
-
-def dropped_weights(reader: SequenceLayer, probability: float) -> dict[str, Tensor]:
-    """The recurrent weights after dropout, by their names in the layer."""
-    named: Any = reader.named_parameters()
-    return {name: dropout(weight, probability) for name, weight in named if name.startswith("rnn.weight_hh")}
 
 
 def drop_words(x: Tensor, tokens: Tensor, vocabulary: int, probability: float) -> Tensor:
@@ -143,5 +122,41 @@ def drop_words(x: Tensor, tokens: Tensor, vocabulary: int, probability: float) -
 
 
 def drop_features(x: Tensor, probability: float) -> Tensor:
-    """Variational dropout of `x` (steps, batch, features): a mask is the same at every step."""
+    """Apply variational dropout to `x` (steps, batch, features): a mask is the same at every step."""
     return x * dropout(x.new_ones(x.shape[1:]), probability) if probability else x
+
+
+def loss_sum(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the losses, in nats, of predicting `targets` (n,) from `hidden` (n, features).
+
+    With 200 units and 10,000 words the logits are fifty times as large as what they are computed from. The native
+    kernel forms the gradients with the loss, so that no logits wait for the backward pass; differentiable once.
+    """
+    if not native.runs(hidden, weight, bias):
+        return cross_entropy(linear(hidden, weight, bias), targets, reduction="sum")
+    apply: Any = _LossSum.apply
+    total: Tensor = apply(hidden, weight, bias, targets)
+    return total
+
+
+class _LossSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
+        losses, *gradients = native.losses(*arguments)
+        ctx.save_for_backward(*gradients)
+        return losses.sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
+        return *(d_loss * gradient for gradient in ctx.saved_tensors), None
+
+
+@torch.no_grad()
+def log_probabilities(output: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, rows: int = ROWS) -> Tensor:
+    """Return (n,): the logarithm of each target's probability; `output` gives the logits."""
+    chosen = [hidden.new_empty(0)]
+    for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
+        logits = output(h)
+        chosen.append(logits.gather(1, t.unsqueeze(1)).squeeze(1) - logits.logsumexp(1))
+    return torch.cat(chosen)

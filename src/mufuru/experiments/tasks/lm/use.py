@@ -1,6 +1,4 @@
-"""Use of a trained language model: it writes text, scores text, and is looked into by the explorer."""
-
-from __future__ import annotations
+"""Use of a trained language model: generate text, score text, and explore."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,11 +7,13 @@ import torch
 from torch import Tensor
 
 from mufuru.experiments.data import text as texts
+from mufuru.experiments.data.bpe import BytePairs
 from mufuru.experiments.data.text import Level
+from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm.config import LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel
-from mufuru.experiments.tasks.lm.task import cut, first_token
+from mufuru.experiments.tasks.lm.task import Windows, first_token
 from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps, ranked, unknown_note
 
 WINDOW = 512
@@ -36,7 +36,7 @@ class Sampler:
             raise SettingError(f"top_k should be at least 1, got {self.top_k}")
 
     def draw(self, logits: Tensor, generator: torch.Generator) -> int:
-        """One of the tokens, by their logits (vocabulary,)."""
+        """Draw a token by the logits (vocabulary,)."""
         if self.temperature == 0:
             return int(logits.argmax())
         # double precision, and the largest at 0: a low temperature makes logits large
@@ -56,7 +56,7 @@ class TextModel:
 
     @torch.no_grad()
     def generate(self, prompt: Tensor, sampler: Sampler, seed: int, forbidden: list[int]) -> Iterator[int]:
-        """Tokens without end after the tokens of a prompt; the same for the same seed, none of the forbidden ones."""
+        """Yield tokens without end after those of a prompt; the same for the same seed, none of the forbidden ones."""
         generator = torch.Generator().manual_seed(seed)
         step, state = torch.cat((torch.tensor([first_token(self.vocabulary)]), prompt)).unsqueeze(1), None
         while True:
@@ -69,36 +69,41 @@ class TextModel:
 
     @torch.no_grad()
     def log_probabilities(self, words: list[str]) -> Iterator[float]:
-        """The logarithm of every word's probability, given all words before it."""
+        """Yield the logarithm of every word's probability, given all words before it."""
         state = None
-        for window in cut(self.vocabulary.encode(words), first_token(self.vocabulary), 1, WINDOW):
+        for window in Windows(self.vocabulary.encode(words), first_token(self.vocabulary), 1, WINDOW):
             logs, state = self.model.log_probabilities(window.inputs, window.targets, state)
             yield from logs.flatten().tolist()
 
 
-def unfinished(text: str, lines: Iterable[str], level: Level) -> list[str]:
-    """The tokens of a text and its lines; its last line goes on, unless it ends with a line break."""
-    words = list(texts.cut(lines, level))
+def cut(lines: Iterable[str], level: Level, vocabulary: Vocabulary) -> list[str]:
+    """Return the tokens of lines."""
+    return vocabulary.cut(lines) if isinstance(vocabulary, BytePairs) else list(texts.cut(lines, level))
+
+
+def unfinished(text: str, lines: Iterable[str], level: Level, vocabulary: Vocabulary) -> list[str]:
+    """Return the tokens of a text by its lines; the last line is unfinished, unless it ends with a line break."""
+    words = cut(lines, level, vocabulary)
     return words[:-1] if words and level == "word" and not text.endswith("\n") else words
 
 
 class TextReader(Reader):
-    """The explorer's: the distribution of the next word or character."""
+    """Reader for the explorer: the distribution of the next word or character."""
 
     @property
     def takes(self) -> str:  # type: ignore[override]
-        return "words" if self.config.data.level == "word" else "characters"
+        return "characters" if self.config.data.level == "char" else "words"
 
     def steps(self, text: str) -> Steps:
-        """The text after the token that stands before every text."""
+        """Return the steps of a text after the token that stands before every text."""
         vocabulary = self.model.vocabulary
-        words = unfinished(text, text.splitlines(keepends=True), self.config.data.level)
-        notes = unknown_note((word for word in words if word not in vocabulary), vocabulary.unknown)
+        words = unfinished(text, text.splitlines(keepends=True), self.config.data.level, vocabulary)
+        notes = unknown_note(word for word in words if word not in vocabulary)
         ids = torch.cat((torch.tensor([first_token(vocabulary)]), vocabulary.encode(words)))
-        return Steps([vocabulary.words[int(ids[0])], *words], ids, notes)
+        return Steps([vocabulary.labels[int(ids[0])], *vocabulary.labelled(words)], ids, notes)
 
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
         probabilities = self.model.output(outputs).softmax(1)
         came = probabilities[:-1].gather(1, steps.x[1:].unsqueeze(1)).squeeze(1).tolist()
-        tops = ranked(probabilities, self.model.vocabulary.words)
+        tops = ranked(probabilities, self.model.vocabulary.labels)
         return [StepPrediction(top, came=p) for top, p in zip(tops, [*(round(p, 6) for p in came), None], strict=True)]

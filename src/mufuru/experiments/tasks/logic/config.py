@@ -1,7 +1,5 @@
 """Settings and presets of the propositional-logic task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from mufuru.experiments.settings import SettingError, Training, check_positive
@@ -27,17 +25,17 @@ class LogicConfig:
     train_formulae: int = 1000
     """Formulae to train on."""
     valid_formulae: int = 1000
-    """Other formulae of the same lengths, to choose the best weights on."""
+    """Validation formulae, other ones of the same lengths, to select the best weights."""
     test_formulae: int = 1000
     """Formulae to test on."""
     min_gates: int = 5
-    """Fewest gates of a formula in training and validation."""
+    """Minimum number of gates of a formula in training and validation."""
     max_gates: int = 10
-    """Most gates of a formula in training and validation."""
+    """Maximum number of gates of a formula in training and validation."""
     test_min_gates: int = 11
-    """Fewest gates of a formula in the test."""
+    """Minimum number of gates of a formula in the test."""
     test_max_gates: int = 20
-    """Most gates of a formula in the test."""
+    """Maximum number of gates of a formula in the test."""
 
     def __post_init__(self) -> None:
         check_positive(self, "train_formulae", "valid_formulae", "test_formulae", "min_gates", "test_min_gates")

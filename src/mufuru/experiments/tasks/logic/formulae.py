@@ -4,8 +4,6 @@ A formula is a value, then pairs of value and gate, folded from the left: `1 0 A
 ((1 ∧ 0) ∨ 0) ⇒ 1. The gates are the ten of Graves, Adaptive Computation Time (arXiv 1603.08983), by his names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
@@ -21,12 +19,8 @@ class Gate:
 
     name: str
     symbols: str
-    """Symbols for it, each a single character; the first stands in infix renderings."""
+    """Symbols for it, each a single character."""
     function: Callable[[bool, bool], bool]
-
-    @property
-    def symbol(self) -> str:
-        return self.symbols[0]
 
 
 GATES = (
@@ -56,7 +50,7 @@ class FormulaError(SettingError):
 
 @dataclass(frozen=True)
 class Formula:
-    """The ids of its tokens: value, then value and gate, value and gate, ..."""
+    """A formula by the ids of its tokens: value, then value and gate, value and gate, ..."""
 
     tokens: tuple[int, ...]
 
@@ -66,30 +60,21 @@ class Formula:
 
     @property
     def value(self) -> bool:
-        """The value that the formula evaluates to."""
         value = bool(self.tokens[0])
         for operand, gate in zip(self.tokens[1::2], self.tokens[2::2], strict=True):
             value = GATES[gate - _FIRST_GATE].function(value, bool(operand))
         return value
 
-    def infix(self) -> str:
-        """In infix notation: `((1 ∧ 0) ∨ 0) ⇒ 1`."""
-        text = TOKENS[self.tokens[0]]
-        for operand, gate in zip(self.tokens[1::2], self.tokens[2::2], strict=True):
-            left = f"({text})" if " " in text else text
-            text = f"{left} {GATES[gate - _FIRST_GATE].symbol} {TOKENS[operand]}"
-        return text
-
     def __str__(self) -> str:
-        """As `parse` takes it: `1 0 AND 0 OR 1 if/then`."""
+        """Return the formula as `parse` takes it: `1 0 AND 0 OR 1 if/then`."""
         return " ".join(TOKENS[token] for token in self.tokens)
 
 
 def parse(text: str) -> Formula:
-    """A written formula: names in any case or symbols, with any blanks, commas and brackets.
+    """Parse a written formula: names in any case or symbols, with any blanks, commas and brackets.
 
-    >>> parse("[1, 0, ∧, 0, ∨, 1, ⇒]").infix()
-    '((1 ∧ 0) ∨ 0) ⇒ 1'
+    >>> str(parse("[1, 0, ∧, 0, ∨, 1, ⇒]"))
+    '1 0 AND 0 OR 1 if/then'
     """
     words = [(match.start() + 1, match.group()) for match in re.finditer(r"[01]|[^\W\d_][\w/]*|[^\s,;\[\]()]", text)]
     tokens = tuple(_number(word, column, place) for place, (column, word) in enumerate(words))
@@ -100,7 +85,7 @@ def parse(text: str) -> Formula:
 
 
 def _number(word: str, column: int, place: int) -> int:
-    """The token that stands at this place, values at the first and at every second one, gates at the others."""
+    """Return the id of a token at this place: values at the first and at every second one, gates at the others."""
     number = _NUMBERS.get(word.lower())
     where = f"at column {column} of the formula"
     if number is None:
@@ -117,7 +102,7 @@ def _number(word: str, column: int, place: int) -> int:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Number of formulae, and of their gates: each number of gates is equally likely."""
+    """Number of formulae and range of their gates: each number of gates is equally likely."""
 
     count: int
     min_gates: int
@@ -128,9 +113,8 @@ class Wanted:
 
 
 def sample_splits(wanted: Mapping[str, Wanted], seed: int) -> dict[str, list[Formula]]:
-    """Disjoint sets of formulae, each from a stream of its own: the size of one does not change the others, unless it
-    has taken what the other would have drawn.
-    """
+    """Sample disjoint sets of formulae, each from its own stream: the size of one does not change the others, unless
+    it has taken what the other would have drawn."""
     taken: set[Formula] = set()
     splits = {}
     for split, want in wanted.items():
@@ -140,8 +124,14 @@ def sample_splits(wanted: Mapping[str, Wanted], seed: int) -> dict[str, list[For
 
 
 def sample_unique(want: Wanted, draws: Draws, taken: Set[Formula] = frozenset()) -> list[Formula]:
-    """Different formulae, none of them taken."""
-    _check_enough(want, taken)
+    """Sample different formulae, none of them taken."""
+    exist = sum(2 * (2 * len(GATES)) ** gates for gates in range(want.min_gates, want.max_gates + 1))
+    used = sum(map(want.covers, taken))
+    if want.count > exist - used:
+        raise SettingError(
+            f"there are not {want.count} different formulae of {want.min_gates} to {want.max_gates} gates: "
+            f"{exist} exist, {used} are used in another set. Ask for fewer formulae or more gates"
+        )
     formulae: dict[Formula, None] = {}
     while len(formulae) < want.count:
         formula = sample(want, draws)
@@ -151,19 +141,9 @@ def sample_unique(want: Wanted, draws: Draws, taken: Set[Formula] = frozenset())
 
 
 def sample(want: Wanted, draws: Draws) -> Formula:
-    """A random formula: fair values, gates equally likely."""
+    """Sample a formula: fair values, gates equally likely."""
     gates = want.min_gates + draws.below(want.max_gates - want.min_gates + 1)
     tokens = [draws.bits(1)]
     for _ in range(gates):
         tokens += [draws.bits(1), 2 + draws.below(len(GATES))]
     return Formula(tuple(tokens))
-
-
-def _check_enough(want: Wanted, taken: Set[Formula]) -> None:
-    exist = sum(2 * (2 * len(GATES)) ** gates for gates in range(want.min_gates, want.max_gates + 1))
-    free = exist - sum(map(want.covers, taken))
-    if want.count > free:
-        raise SettingError(
-            f"there are not {want.count} different formulae of {want.min_gates} to {want.max_gates} gates: "
-            f"{exist} exist, {exist - free} are used in another set. Ask for fewer formulae or more gates"
-        )

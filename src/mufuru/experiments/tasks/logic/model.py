@@ -1,14 +1,12 @@
 """The model and its batches: a recurrent layer reads a formula, a logistic regression on its last state judges it."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pad_sequence
 
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer, per_step
 from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula
@@ -16,7 +14,7 @@ from mufuru.experiments.tasks.models import SequenceModel
 
 
 class FormulaReader(SequenceModel):
-    """Tokens go in one-hot: with twelve of them the input weights are an embedding already."""
+    """Model of formulae. Tokens go in one-hot: with twelve of them the input weights are an embedding already."""
 
     settings = CellConfig
     argument = "tokens"
@@ -30,7 +28,7 @@ class FormulaReader(SequenceModel):
         self.register_buffer("one_hot", torch.eye(len(TOKENS)), persistent=False)
 
     def forward(self, tokens: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(batch,): the logits of being true."""
+        """Return (batch,): the logits of being true."""
         _, state = self.reader(per_step(self.embed, tokens), None, lengths)
         logits: Tensor = self.output(self.reader.last(state)).squeeze(-1)
         return logits
@@ -40,11 +38,6 @@ class FormulaReader(SequenceModel):
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
         return torch.randint(len(TOKENS), (steps, batch), generator=generator)
-
-    @classmethod
-    def restored(cls, config: CellConfig, weights: Mapping[str, Tensor]) -> Self:
-        """The vocabulary is the task's own: the settings of the layer are enough."""
-        return cls(config)
 
 
 class Batch(NamedTuple):
@@ -67,11 +60,16 @@ class Encoded(NamedTuple):
     """(formulae,): 0 or 1, in the dtype of the loss."""
 
     def batches(self, order: Tensor, batch_size: int) -> list[Batch]:
-        """All formulae in the given order, cut into batches; the last may be smaller.
+        """Return all formulae in the given order, cut into batches; the last may be smaller.
 
         All batches are made at once: one after the other would cost a tenth of the training.
         """
-        rows, lengths = self._longest_first(order, batch_size)
+        # the order inside a batch does not matter, so it is the one that packing needs; 0 is the length of no formula
+        count = -(-len(order) // batch_size)
+        rows, lengths = order.new_zeros(2, count * batch_size)
+        rows[: len(order)], lengths[: len(order)] = order, self.lengths[order]
+        lengths, longest_first = lengths.view(count, -1).sort(descending=True, stable=True)
+        rows = rows.view(count, -1).gather(1, longest_first)
         present = torch.arange(len(self.tokens)).unsqueeze(1) < lengths.unsqueeze(1)
         tokens = self.tokens[:, rows].transpose(0, 1)[present].split(lengths.sum(1).tolist())
         values = self.values[rows]
@@ -82,22 +80,8 @@ class Encoded(NamedTuple):
             )
         ]
 
-    def _longest_first(self, order: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
-        """(batches, batch size): which formulae, and their lengths, 0 where the last batch has no more.
-
-        The order inside a batch does not matter, so it is the one that packing needs.
-        """
-        batches = -(-len(order) // batch_size)
-        rows, lengths = order.new_zeros(2, batches * batch_size)
-        rows[: len(order)], lengths[: len(order)] = order, self.lengths[order]
-        lengths, longest_first = lengths.view(batches, -1).sort(descending=True, stable=True)
-        return rows.view(batches, -1).gather(1, longest_first), lengths
-
 
 def encode(formulae: Sequence[Formula]) -> Encoded:
-    """The formulae in their order."""
-    lengths = torch.tensor([len(formula.tokens) for formula in formulae])
-    tokens = torch.zeros(int(lengths.max()), len(formulae), dtype=torch.int64)
-    for column, formula in enumerate(formulae):
-        tokens[: len(formula.tokens), column] = torch.tensor(formula.tokens)
-    return Encoded(tokens, lengths, torch.tensor([float(formula.value) for formula in formulae]))
+    tokens = [torch.tensor(formula.tokens) for formula in formulae]
+    values = torch.tensor([float(formula.value) for formula in formulae])
+    return Encoded(pad_sequence(tokens), torch.tensor(list(map(len, tokens))), values)

@@ -1,10 +1,8 @@
 """The propositional-logic task: formulae in, whether they are true out; and the explorer's reader of formulae."""
 
-from __future__ import annotations
-
-import math
 import re
 from contextlib import suppress
+from math import isnan
 from typing import Any
 
 import torch
@@ -13,11 +11,21 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 import mufuru
 from mufuru.experiments.draws import permutation
-from mufuru.experiments.settings import choose
+from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula, FormulaError, parse, sample_splits
 from mufuru.experiments.tasks.logic.model import Batch, FormulaReader, encode
-from mufuru.experiments.tasks.task import Reader, State, Step, StepPrediction, Steps, Totals, prefixes, ranked
+from mufuru.experiments.tasks.task import (
+    Reader,
+    State,
+    Step,
+    StepPrediction,
+    Steps,
+    Totals,
+    packed_rows,
+    prefixes,
+    ranked,
+)
 
 EVALUATION_BATCH = 500
 """Formulae at a time where nothing is trained; no metric depends on it."""
@@ -44,12 +52,19 @@ class LogicTask:
         return FormulaReader(self.config.cell)
 
     def batches(self, split: str, epoch: int = 0) -> list[Batch]:
-        """All batches; those of "train" in the order of the epoch."""
+        """Return all batches; those of "train" in the order of the epoch."""
         if split in self._fixed:
             return self._fixed[split]
-        encoded = choose("split", split, self._encoded)
+        encoded = self._encoded[split]
         order = permutation(len(encoded.values), "logic", "order", self.config.seed, epoch)
         return encoded.batches(order, self.config.training.batch_size)
+
+    def rows(self, batch: Batch) -> int:
+        return len(batch.values)
+
+    def share(self, batch: Batch, rows: slice) -> Batch:
+        """Return some formulae."""
+        return Batch(packed_rows(batch.tokens, rows), batch.values[rows])
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.tokens)
@@ -61,7 +76,7 @@ class LogicTask:
         return {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """MuFuRU's mean operation weight by the token it reads, over the test formulae; {} for other cells.
+        """Return MuFuRU's mean operation weight by the token it reads, over the test formulae; {} for other cells.
 
         `{"operation_weights": {"tokens", "ops", "weight": [[per operation] per token], "entropy"}}`, of the first layer
         read forwards. A token that no test formula has gets None for its row; entropy is that of the choice, in nats.
@@ -70,24 +85,17 @@ class LogicTask:
             return {}
         recorder = mufuru.Recorder(labels=len(TOKENS))
         for batch in self._fixed["test"]:
-            with torch.no_grad(), mufuru.tracing(model) as traces:
-                model(batch.tokens)
-            (layer,) = traces.values()
-            recorder.add(layer[0], labels=batch.tokens)
+            recorder.add(traced(model, batch.tokens)[0], labels=batch.tokens)
         use = recorder.use()
-        weight = [_row(weights) for weights in use.label_weight.tolist()]
+        # more digits differ between kernels; JSON knows no NaN
+        weight = [None if isnan(row[0]) else [round(value, 6) for value in row] for row in use.label_weight.tolist()]
         entropy = round(float(use.entropy.sum(0).mean()), 6)
         table = {"tokens": list(TOKENS), "ops": list(use.op_names), "weight": weight, "entropy": entropy}
         return {"operation_weights": table}
 
 
-def _row(weights: list[float]) -> list[float] | None:
-    """Rounded, as more digits than these differ between kernels; JSON knows no NaN."""
-    return None if math.isnan(weights[0]) else [round(weight, 6) for weight in weights]
-
-
 class LogicReader(Reader):
-    """The explorer's: whether a formula is true so far, and whether the model knows."""
+    """Reader for the explorer: whether a formula is true so far, and whether the model knows."""
 
     takes = "formula"
     examples = (
@@ -114,12 +122,14 @@ class LogicReader(Reader):
         logits = self.model(prefixes(steps.x)).flip(0) if self.both_ways else self.model.output(outputs).squeeze(1)
         true = logits.double().sigmoid()
         tops = ranked(torch.stack((1 - true, true), 1), LABELS)
-        tokens = tuple(steps.x.tolist())
-        return [StepPrediction(top, truth(tokens[: place + 1])) for place, top in enumerate(tops)]
+        beginnings = [Formula(tuple(steps.x[: place + 1].tolist())) for place in range(len(tops))]
+        # the last gate is missing where the number of tokens is even
+        truths = [LABELS[formula.value] if len(formula.tokens) % 2 else None for formula in beginnings]
+        return [StepPrediction(top, truth) for top, truth in zip(tops, truths, strict=True)]
 
 
 def unfinished(text: str) -> tuple[int, ...]:
-    """The tokens of a formula whose last gate may still be missing, or be half typed."""
+    """Return the tokens of a formula whose last gate may still be missing, or be half typed."""
     try:
         return parse(text).tokens
     except FormulaError:
@@ -130,13 +140,8 @@ def unfinished(text: str) -> tuple[int, ...]:
 
 
 def without_beginning(text: str) -> str:
-    """The text without its last word, if that may become the name of a gate."""
-    # begun only where a word does: from each of its letters, a long word would take the square of its length
+    """Return the text without its last word, if that may become the name of a gate."""
+    # matched only from the start of a word: from each of its letters, a long word would take quadratic time
     last = re.search(r"(?<![\w/])[\d_/]*([^\W\d_][\w/]*)$", text)
     typing = last is not None and any(name.lower().startswith(last[1].lower()) for name in TOKENS)
     return text[: last.start(1)] if last is not None and typing else text
-
-
-def truth(tokens: tuple[int, ...]) -> str | None:
-    """The label of a formula's value; None where its last gate is missing."""
-    return LABELS[Formula(tokens).value] if len(tokens) % 2 else None

@@ -1,29 +1,25 @@
 """Settings and presets of classifiers of parse trees."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import mufuru
-from mufuru.experiments.settings import SettingError, Training, check_positive
-from mufuru.experiments.tasks.cells import check_cell, for_cell
+from mufuru.experiments.settings import Training, check_positive
+from mufuru.experiments.tasks.cells import CellOptions
 from mufuru.experiments.tasks.words import WordsConfig
 
 TreeCellName = Literal["mufuru", "gru", "lstm"]
 
-OPTIONS: dict[str, frozenset[str]] = {
-    "mufuru": frozenset({"ops", "reset_bias", "keep_bias"}),
-    "gru": frozenset({"reset_bias", "keep_bias"}),
-    "lstm": frozenset({"keep_bias"}),
-}
-"""The options that not every cell has, by cell."""
-
 
 @dataclass(frozen=True)
-class TreeCellConfig:
+class TreeCellConfig(CellOptions):
     """The unit that composes two phrases."""
 
+    options: ClassVar = {
+        "mufuru": ("ops", "reset_bias", "keep_bias"),
+        "gru": ("reset_bias", "keep_bias"),
+        "lstm": ("keep_bias",),
+    }
     cell: TreeCellName = "mufuru"
     """mufuru (TreeMuFuRU), gru (TreeMuFuRU with keep and replace alone) or lstm (the constituency Tree-LSTM)."""
     hidden_size: int = 100
@@ -38,11 +34,7 @@ class TreeCellConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, "hidden_size")
-        check_cell(self, OPTIONS)
-
-    def for_cell(self, cell: TreeCellName) -> TreeCellConfig:
-        """The same setting for another cell, without the options that it lacks."""
-        return for_cell(self, cell, OPTIONS)
+        self.check_options()
 
 
 @dataclass(frozen=True)
@@ -55,12 +47,8 @@ class TreebankConfig:
     classes: Literal[2, 5] = 2
     """2, negative and positive, where neutral phrases are read but not learned from, or all 5."""
     data_dir: str | None = None
-    """Folder with the Sentiment Treebank, as its zip or its train.txt, dev.txt and test.txt, and with word vectors that
-    go by a name; None to download them once."""
-
-    def __post_init__(self) -> None:
-        if self.classes not in (2, 5):
-            raise SettingError(f"classes should be 2 or 5, got {self.classes}")
+    """Folder with the Sentiment Treebank, as its zip or its train.txt, dev.txt and test.txt, and with named
+    word vectors; None to download them once."""
 
 
 @dataclass(frozen=True)

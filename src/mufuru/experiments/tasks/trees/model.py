@@ -1,10 +1,7 @@
 """The model: words embedded, a unit that composes them up the tree, a linear classifier at every node."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +9,7 @@ from torch.nn.functional import linear
 
 import mufuru
 from mufuru import Levels
-from mufuru.experiments.tasks.models import ANY, Carried, TaskModel, Tensors, carried_by
+from mufuru.experiments.tasks.models import Metadata, TaskModel, Tensors
 from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreesConfig
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 from mufuru.tree_order import bottom_up
@@ -22,19 +19,16 @@ GRU = ("keep", "replace")
 
 
 class TreeClassifier(TaskModel):
-    """Two classes have one logit, that of the second: a logistic regression. More have one each.
+    """Classifier of phrases: two classes have one logit, the second's: a logistic regression. More have one each."""
 
-    The model carries the meaning of its ids: a run folder is enough to use it.
-    """
+    settings, metadata = TreesConfig, Meaning
 
-    settings = TreesConfig
-
-    def __init__(self, config: TreesConfig, meaning: Meaning, fingerprint: str = ANY) -> None:
+    def __init__(self, config: TreesConfig, meaning: Meaning, fingerprint: str = "") -> None:
         super().__init__()
         if meaning.vocabulary is None:
             raise ValueError("a tree has words, and the meaning of the model's numbers has no vocabulary")
         self.config, self.meaning, self.vocabulary = config, meaning, meaning.vocabulary
-        self.carried = Carried(meaning.to_json(), fingerprint)
+        self.carried = Metadata(meaning.to_json(), fingerprint)
         self.embedding = embedding(len(meaning.vocabulary), config)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.unit = unit(config.cell, config.embedding_size)
@@ -43,17 +37,17 @@ class TreeClassifier(TaskModel):
         self.output = nn.Linear(config.cell.hidden_size, 1 if classes == 2 else classes)
 
     def forward(self, words: Tensor, levels: Levels) -> Tensor:
-        """(nodes, classes): the logits of every phrase."""
+        """Return (nodes, classes): the logits of every phrase."""
         states = self.unit(self.embed(words), levels)
         return class_logits(self.output(self.output_dropout(states)))
 
     def embed(self, words: Tensor) -> Tensor:
-        """(leaves, features): the unit's input."""
+        """Return (leaves, features): the unit's input."""
         embedded: Tensor = self.embedding_dropout(self.embedding(words))
         return embedded
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Words, and the children of trees that branch to the left, each with `steps` leaves."""
+        """Return words, and the children of trees that branch to the left, each with `steps` leaves."""
         words = torch.randint(len(self.vocabulary), (batch * steps,), generator=torch.Generator().manual_seed(seed))
         children: list[tuple[int, int]] = []
         for tree in range(batch):
@@ -68,14 +62,8 @@ class TreeClassifier(TaskModel):
         words, children = arguments
         return (self(words, Levels.of(children, len(words))),)
 
-    @classmethod
-    def restored(cls, config: TreesConfig, weights: Mapping[str, Tensor]) -> Self:
-        """A model that fits the weights, without its data."""
-        return cls(config, Meaning.from_json(carried_by(weights)))
-
 
 def unit(config: TreeCellConfig, input_size: int) -> nn.Module:
-    """The unit that composes two phrases."""
     if config.cell == "lstm":
         return TreeLSTM(input_size, config.hidden_size, config.keep_bias)
     biases: dict[str, Any] = {} if config.reset_bias is None else {"reset_bias": config.reset_bias}
@@ -109,7 +97,7 @@ class TreeLSTM(nn.Module):
             nn.init.constant_(self.bias.data[3 * hidden_size :], forget_bias)
 
     def forward(self, input: Tensor, levels: Levels) -> Tensor:
-        """(nodes, hidden): h of every node."""
+        """Return (nodes, hidden): h of every node."""
         return bottom_up(self._leaf(input), levels, self._compose)[:, : self.hidden_size]
 
     def _leaf(self, input: Tensor) -> Tensor:
@@ -117,7 +105,7 @@ class TreeLSTM(nn.Module):
         return _state(o, torch.sigmoid(i) * torch.tanh(u))
 
     def _compose(self, pairs: Tensor) -> Tensor:
-        """From (nodes, 2, h and c side by side)."""
+        """Compose (nodes, 2, h and c side by side)."""
         h, c = pairs.chunk(2, 2)
         bias = torch.cat((self.bias, self.bias[3 * self.hidden_size :]))
         i, o, u, *f = linear(h.flatten(1), self.weight, bias).chunk(5, 1)

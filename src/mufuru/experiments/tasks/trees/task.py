@@ -1,33 +1,91 @@
 """The task of trees: parse trees in, the probability of each label of each phrase out."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import mufuru
-from mufuru.experiments.data import DataError, sst
-from mufuru.experiments.data.sst import Treebank
-from mufuru.experiments.data.trees import LABELS, Tree
-from mufuru.experiments.settings import choose
+from mufuru import Levels
+from mufuru.experiments.data import PARTS, DataError, sst
+from mufuru.experiments.data.sst import Tree, Treebank
+from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.task import Batches, State, Step, Totals
-from mufuru.experiments.tasks.trees import batches
-from mufuru.experiments.tasks.trees.batches import UNLABELLED, Batch, Forest, Phrases
-from mufuru.experiments.tasks.trees.config import TreebankConfig, TreesConfig
+from mufuru.experiments.tasks.trees.config import TreesConfig
 from mufuru.experiments.tasks.trees.model import TreeClassifier
-from mufuru.experiments.tasks.words import CLASSES, Meaning, build_vocabulary, word_class, word_vectors
+from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
+
+UNLABELLED = -1
+"""The target of a phrase that is read but not learned from."""
+
+
+class Batch(NamedTuple):
+    """Some trees: the leaves of all, then the inner nodes of all."""
+
+    words: Tensor
+    """(leaves,): the ids of the words."""
+    levels: Levels
+    """The children of every node, by height."""
+    targets: Tensor
+    """(nodes,): the id of each phrase's class, or `UNLABELLED`."""
+    roots: Tensor
+    """(trees,): which nodes are whole sentences."""
+
+
+class Phrases(NamedTuple):
+    """A tree with numbered nodes: n leaves from 0 on, and their n - 1 inner nodes from n on."""
+
+    words: list[str]
+    targets: list[int]
+    """Targets of leaves, then of inner nodes."""
+    children: list[tuple[int, int]]
+
+
+def numbered(tree: Tree, target: Callable[[int], int]) -> Phrases:
+    """Number the nodes of a tree; `target` gives the class of a label, or `UNLABELLED`."""
+    nodes = tree.nodes()
+    words = [node.word for node in nodes if node.word is not None]
+    leaves, inner, waiting = 0, len(words), list[int]()
+    targets: tuple[list[int], list[int]] = [], []
+    children: list[tuple[int, int]] = []
+    for node in nodes:
+        if node.word is not None:
+            waiting.append(leaves)
+            leaves += 1
+        elif len(node.children) != 2:
+            raise DataError(f"expected trees whose phrases have two parts, got one with {len(node.children)}: "
+                            f"{' '.join(node.words())[:80]!r}. Make the trees binary first")  # fmt: skip
+        else:
+            right, left = waiting.pop(), waiting.pop()
+            children.append((left, right))
+            waiting.append(inner)
+            inner += 1
+        targets[node.word is None].append(target(node.label))
+    return Phrases(words, targets[0] + targets[1], children)
+
+
+def collate(trees: Sequence[Phrases], vocabulary: Vocabulary, lowercase: bool) -> Batch:
+    words = [word for tree in trees for word in tree.words]
+    first, inner, roots, children = 0, len(words), list[int](), list[list[int]]()
+    for tree in trees:
+        n = len(tree.words)
+        children += [[node + first if node < n else node - n + inner for node in pair] for pair in tree.children]
+        roots.append(inner + n - 2 if n > 1 else first)
+        first, inner = first + n, inner + n - 1
+    targets = [target for tree in trees for target in tree.targets[: len(tree.words)]]
+    targets += [target for tree in trees for target in tree.targets[len(tree.words) :]]
+    ids = vocabulary.encode(map(str.lower, words) if lowercase else words)
+    levels = Levels.of(torch.tensor(children, dtype=torch.int64).view(-1, 2), len(words))
+    return Batch(ids, levels, torch.tensor(targets), torch.tensor(roots))
+
 
 EVALUATION_BATCH = 100
 """Trees at a time where nothing is trained; no metric depends on it."""
-SPLITS = ("train", "valid", "test")
 PHRASE = "phrase"
 """The class of a left child of several words."""
 NAMES = (*CLASSES, PHRASE)
@@ -45,70 +103,67 @@ class TreesTask:
 
     def __init__(self, config: TreesConfig, treebank: Treebank | None = None) -> None:
         self.config = config
-        treebank = load(config.data) if treebank is None else treebank
-        self._phrases = {split: self._chosen(split, getattr(treebank, split)) for split in SPLITS}
-        words = dict.fromkeys(word for split in SPLITS for word in self._words(split))
-        self.vectors = word_vectors(config, config.data.data_dir, words)
-        known = self.vectors.found if self.vectors else ()
-        self._vocabulary = build_vocabulary(Counter(self._words("train")), known, config.min_count)
+        if treebank is None:
+            own = config.data.treebank
+            treebank = sst.load(config.data.data_dir) if own is None else sst.load_own(own)
+        self.trees = {split: self._chosen(split, getattr(treebank, split)) for split in PARTS}
+        texts = {split: [tree.words for tree in trees] for split, trees in self.trees.items()}
+        self._vocabulary, self.vectors = read_words(config, config.data.data_dir, texts)
         self.meaning = Meaning(sst.LABELS[config.data.classes], self._vocabulary)
-        self.forests: dict[str, Forest] = {
-            split: batches.encode(some, self._vocabulary, config.lowercase) for split, some in self._phrases.items()
-        }
-        counts = [f"{len(self.forests[split]):,}" for split in SPLITS]
-        self.description = (f"{treebank.name}, {config.data.classes} classes: trees of {counts[0]} sentences to train "
-                            f"on, {counts[1]} for validation and {counts[2]} for the test")  # fmt: skip
+        train, valid, test = (f"{len(trees):,}" for trees in self.trees.values())
+        self.description = (f"{treebank.name}, {config.data.classes} classes: trees of {train} sentences to train "
+                            f"on, {valid} for validation and {test} for the test")  # fmt: skip
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of the trees and the words that are known of them, wherever they were read from."""
+        """The sha256 of the trees and their known words, wherever they were read from."""
         total = hashlib.sha256(json.dumps(self.meaning.to_json()).encode())
-        for phrases in self._phrases.values():
-            total.update(json.dumps(phrases).encode())
+        for trees in self.trees.values():
+            total.update(json.dumps(trees).encode())
         return total.hexdigest()
 
     def build(self) -> TreeClassifier:
         model = TreeClassifier(self.config, self.meaning, self.fingerprint)
         if self.vectors:
             with torch.no_grad():
-                model.embedding.weight[self._vocabulary.encode(self.vectors.found)] = self.vectors.matrix
+                model.embedding.weight[self._vocabulary.encode(self.vectors.words)] = self.vectors.matrix
         return model
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
-        """All batches; those of "train" in the order of the epoch."""
-        forest = choose("split", split, self.forests)
-        if split != "train":
-            return Batches(forest.batch, batches.in_order(len(forest), EVALUATION_BATCH))
-        size, seed = self.config.training.batch_size, self.config.seed
-        return Batches(forest.batch, batches.shuffled(len(forest), size, "trees", seed, epoch))
+        """Return all batches; those of "train" in the order of the epoch."""
+        trees = self.trees[split]
+        order, size = torch.arange(len(trees)), EVALUATION_BATCH
+        if split == "train":
+            order = permutation(len(trees), "trees", self.config.seed, epoch)
+            size = self.config.training.batch_size
+        words = self._vocabulary, self.config.lowercase
+        return Batches(lambda which: collate([trees[index] for index in which.tolist()], *words), order.split(size))
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
-        logits: Tensor = model(batch.words, batch.levels)
-        phrases = _right(logits, batch.targets)
-        if model.training:
-            loss = cross_entropy(logits, batch.targets, ignore_index=UNLABELLED, reduction="sum")
-            return Step(loss, phrases[1], sums={"phrases right": phrases[0], "phrases": phrases[1]})
-        logits, targets = logits[batch.roots], batch.targets[batch.roots]
-        loss = cross_entropy(logits, targets, ignore_index=UNLABELLED, reduction="sum")
+        logits, targets = model(batch.words, batch.levels), batch.targets
         right, count = _right(logits, targets)
-        return Step(loss, count, sums={"right": right, "phrases right": phrases[0], "phrases": phrases[1]})
+        sums: dict[str, Tensor | float] = {"phrases right": right, "phrases": count}
+        if not model.training:
+            logits, targets = logits[batch.roots], targets[batch.roots]
+            right, count = _right(logits, targets)
+            sums["right"] = right
+        return Step(cross_entropy(logits, targets, ignore_index=UNLABELLED, reduction="sum"), count, sums=sums)
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """In training the loss of a phrase, in evaluation that of a sentence, and the accuracy of sentences; and the
-        accuracy of phrases always."""
+        """Return loss and accuracy of phrases in training; in evaluation also accuracy, and the loss, of sentences."""
         metrics = {"loss": totals.mean("loss")} | ({"accuracy": totals.mean("right")} if "right" in totals.sums else {})
         return metrics | {"phrase_accuracy": totals.sums["phrases right"] / totals.sums["phrases"]}
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """A description of the data; and TreeMuFuRU's mean weights by class of the left child, over validation."""
+        """Return a description of the data, and TreeMuFuRU's weights by class of the left child, over validation."""
         facts: dict[str, Any] = {"data": self.description}
         if self.config.cell.cell == "lstm":
             return facts
         return facts | {"operation_weights": operation_weights(model, self.batches("valid"))}
 
     def _chosen(self, split: str, trees: Sequence[Tree]) -> list[Phrases]:
-        """In training all trees with a label to learn, otherwise those of labelled sentences."""
-        chosen = [batches.numbered(tree, self._target) for tree in trees]
+        """Return in training all trees with a label to learn, otherwise those of labelled sentences."""
+        chosen = [numbered(tree, self._target) for tree in trees]
         if split == "train":
             chosen = [phrases for phrases in chosen if any(target != UNLABELLED for target in phrases.targets)]
         else:
@@ -122,26 +177,20 @@ class TreesTask:
         return chosen
 
     def _target(self, label: int) -> int:
-        if self.config.data.classes == LABELS:
+        if self.config.data.classes == 5:
             return label
         return UNLABELLED if label == sst.NEUTRAL else int(label > sst.NEUTRAL)
 
-    def _words(self, split: str) -> Iterator[str]:
-        """The words of a split as they are looked up, one by one."""
-        for phrases in self._phrases[split]:
-            yield from map(str.lower, phrases.words) if self.config.lowercase else phrases.words
-
 
 @torch.no_grad()
-def operation_weights(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
-    """`{"tokens", "counts", "ops", "weight", "entropy"}`: a row of mean weights for each class of a node's left child,
-    which is where English has "not" and "very"; "ops" are the choices, such as keep_right.
+def operation_weights(model: Any, batches: Iterable[Batch]) -> dict[str, Any]:
+    """Return `{"tokens", "counts", "ops", "weight", "entropy"}`: a row of mean weights for each class of a node's left
+    child, which is where English has "not" and "very"; "ops" are the choices, such as keep_right.
 
     A left child of several words is a "phrase"; classes that the trees do not have are left out; `entropy` is that of
     the choice, in nats.
     """
-    if not isinstance(model, TreeClassifier) or not isinstance(unit := model.unit, mufuru.TreeMuFuRU):
-        raise TypeError(f"expected a classifier with a TreeMuFuRU, got {model}")
+    unit: mufuru.TreeMuFuRU = model.unit
     class_of = torch.tensor([CLASSES.index(word_class(word)) for word in model.vocabulary.words])
     sums = torch.zeros(len(NAMES), len(unit.choices), dtype=torch.float64)
     counts, entropy = torch.zeros(len(NAMES), dtype=torch.int64), 0.0
@@ -162,7 +211,7 @@ def operation_weights(model: nn.Module, batches: Iterable[Batch]) -> dict[str, A
 
 
 def left_classes(batch: Batch, class_of: Tensor) -> Tensor:
-    """(inner nodes,): the class of each node's left child, by the nodes' numbers."""
+    """Return (inner nodes,): the class of each node's left child, by the nodes' numbers."""
     levels = batch.levels
     nothing = torch.zeros(0, 2, dtype=torch.int64)
     left = torch.cat((nothing, *levels.children))[:, 0][levels.places[levels.leaves :] - levels.leaves]
@@ -171,14 +220,7 @@ def left_classes(batch: Batch, class_of: Tensor) -> Tensor:
     return torch.where(left < levels.leaves, of_word, NAMES.index(PHRASE))
 
 
-def load(data: TreebankConfig) -> Treebank:
-    """The treebank that the settings name."""
-    if data.treebank is not None:
-        return sst.load_own(Path(data.treebank))
-    return sst.load(None if data.data_dir is None else Path(data.data_dir))
-
-
 def _right(logits: Tensor, targets: Tensor) -> tuple[float, int]:
-    """Number of labelled phrases that are classified rightly, and of all labelled ones."""
-    said, labelled = logits.detach().argmax(1), targets != UNLABELLED
-    return float(((said == targets) & labelled).sum()), int(labelled.sum())
+    """Count the labelled phrases that are classified correctly, and all labelled ones."""
+    predicted, labelled = logits.detach().argmax(1), targets != UNLABELLED
+    return float(((predicted == targets) & labelled).sum()), int(labelled.sum())

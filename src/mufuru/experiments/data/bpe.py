@@ -1,0 +1,144 @@
+"""Byte-level byte-pair encoding, by the package `tokenizers`: parts of words, learned from the text.
+
+Every byte is a token, so no text is unknown. A line is cut by itself, its newline included. Words and line ends are
+counted too, so that a perplexity per word can be compared with that of a model of words, whose lines end with `<eos>`.
+"""
+
+import importlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from mufuru.experiments.data import TokenError
+from mufuru.experiments.data.vocabulary import Vocabulary
+
+SIZE = 8192
+"""Tokens of a vocabulary for which no size is given."""
+BLANK = b" \t\n\r\v\f"
+
+
+@dataclass(frozen=True)
+class BytePairs(Vocabulary):
+    """Tokens as `tokenizers` writes them, one printable character for each byte, and the merges that make them."""
+
+    merges: tuple[str, ...] = ()
+
+    @classmethod
+    def learned(cls, lines: Iterable[str], size: int | None, min_count: int) -> Self:
+        """Learn the tokens of a text."""
+        library = tokenizers()
+        tokenizer = library.Tokenizer(library.models.BPE())
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=size or SIZE,
+            min_frequency=min_count,
+            initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(lines, trainer)
+        return cls.from_tokenizer(tokenizer)
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any) -> Self:
+        model = json.loads(tokenizer.to_str())["model"]
+        words = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        merges = (merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"])
+        return cls(tuple(words), tuple(merges))
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        library = tokenizers()
+        merges = [tuple(merge.split(" ")) for merge in self.merges]
+        tokenizer = library.Tokenizer(library.models.BPE(vocab=self._index, merges=merges))
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        return tokenizer
+
+    @property
+    def line_end(self) -> int | None:
+        return self._index[_CHARACTERS[10]]
+
+    def cut(self, lines: Iterable[str]) -> list[str]:
+        """Return the tokens of lines."""
+        return [self.words[number] for number in self.numbers(lines)]
+
+    def numbers(self, lines: Iterable[str]) -> list[int]:
+        """Return the ids of the tokens of lines."""
+        found = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+        return [number for line in found for number in line.ids]
+
+    def encode(self, tokens: Iterable[str]) -> Tensor:
+        return torch.tensor([self._index[token] for token in tokens], dtype=torch.int64)
+
+    def spelled(self, number: int) -> bytes:
+        """Return the bytes of a token."""
+        return bytes(_BYTES[character] for character in self.words[number])
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Tokens for people to read; a part of a character is shown as a replacement character."""
+        return tuple(self.spelled(number).decode(errors="replace") for number in range(len(self)))
+
+    def labelled(self, tokens: list[str]) -> list[str]:
+        return [self.labels[self._index[token]] for token in tokens]
+
+    @cached_property
+    def _spans(self) -> Tensor:
+        """(tokens, 4): bytes; words and line ends that begin after the first byte; 1 if the first byte can begin a
+        word; 1 if the last is a blank."""
+        return torch.tensor([_span(self.spelled(number)) for number in range(len(self))])
+
+    def spans(self, before: Tensor, tokens: Tensor) -> dict[str, float]:
+        """Return the numbers of bytes and of words, line ends included, of tokens; `before` precedes each of them."""
+        spans = self._spans[tokens.cpu()]
+        begins = spans[..., 2] * self._spans[before.cpu()][..., 3]
+        return {"bytes": float(spans[..., 0].sum()), "words": float((spans[..., 1] + begins).sum())}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"words": list(self.words), "merges": list(self.merges)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return cls(tuple(data["words"]), tuple(data["merges"]))
+
+
+class AnyVocabulary:
+    """Either kind of vocabulary, from what its `to_json` wrote."""
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Vocabulary:
+        return (BytePairs if "merges" in data else Vocabulary).from_json(data)
+
+
+def tokenizers() -> Any:
+    """Import the package."""
+    try:
+        library = importlib.import_module("tokenizers")
+        for part in ("models", "pre_tokenizers", "trainers"):
+            importlib.import_module(f"tokenizers.{part}")
+    except ImportError as error:
+        message = "--tokenizer bpe needs the package tokenizers, which is not installed: `pip install '.[bpe]'` in the "
+        raise TokenError(message + "folder of mufuru, or use --tokenizer words or characters") from error
+    return library
+
+
+def _span(data: bytes) -> tuple[int, int, int, int]:
+    blank = [byte in BLANK for byte in data]
+    inside = sum(one and not other for one, other in pairwise(blank)) + data.count(b"\n")
+    return len(data), inside, not blank[0], blank[-1]
+
+
+def _characters() -> dict[int, str]:
+    """Return the character that stands for each byte: itself where it is printable, else one from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + place) for place, byte in enumerate(others)}
+
+
+_CHARACTERS = _characters()
+_BYTES = {character: byte for byte, character in _CHARACTERS.items()}

@@ -1,0 +1,319 @@
+"""A text that may be larger than memory: tokenised once into a file of the data folder, then mapped.
+
+The text is cut into pieces, which processes tokenise side by side. What is done is kept in a folder beside the file: a
+process that is killed, or a full disk, costs the pieces under way, and the next start continues. The file gets its
+name when it is complete. It is found again by the paths, sizes and times of the text's files and the settings.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from mufuru.disk import locked, write_atomically
+from mufuru.experiments.data import PARTS, DataError, TokenError, token_file
+from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs, tokenizers
+from mufuru.experiments.data.download import data_folder
+from mufuru.experiments.data.lines import opened
+from mufuru.experiments.data.pieces import Piece, plan
+from mufuru.experiments.data.tally import Tally
+from mufuru.experiments.data.text import LEVELS, Corpus, Level, check_apart, name_of
+from mufuru.experiments.data.vocabulary import END, Vocabulary
+
+LARGE = 64 << 20
+"""Bytes of a text from which on its tokens are in a file; its tokens are the same in either case."""
+SAMPLE = 16
+"""Most pieces that byte pairs are learned from, spread over the training text."""
+CONTEXT = multiprocessing.get_context("spawn")
+MOST_PROCESSES = 32
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text and the way to tokenise it, see `text.load`."""
+
+    files: tuple[str, ...]
+    level: Level
+    vocabulary_size: int | None
+    min_count: int
+    valid_files: tuple[str, ...]
+    test_files: tuple[str, ...]
+    held_out: tuple[float, float]
+
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        return self.files + self.valid_files + self.test_files
+
+    def bytes(self) -> int:
+        return sum(size for _, size, _ in self.state())
+
+    def state(self) -> list[tuple[str, int, int]]:
+        """Return path, size and time of change of every file."""
+        found = []
+        for path in self.all_files:
+            with opened(Path(path), "a text file"):
+                there = os.stat(path)
+            found.append((os.path.realpath(path), there.st_size, there.st_mtime_ns))
+        return found
+
+    def key(self) -> str:
+        content = [token_file.FORMAT, asdict(self), self.state()]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def load(request: Request) -> Corpus:
+    """Return the tokens of a text, mapped from a file that is made now unless it is there."""
+    check_apart(dict(zip(PARTS, (request.files, request.valid_files, request.test_files), strict=True)))
+    if request.level == "bpe":
+        tokenizers()
+    folder = data_folder() / "tokens"
+    path = folder / f"{request.key()}.tokens"
+    with kept_in(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # the ranks of a run wait here for the one that makes the file
+        with locked(path.with_suffix(".lock")):
+            if not path.exists():
+                Build(request, path).make()
+    file = token_file.read(path)
+    train, valid, test = (file.part(part) for part in PARTS)
+    return Corpus(train, valid, test, file.vocabulary, name_of(request.files), file.fingerprint)
+
+
+@contextmanager
+def kept_in(folder: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TokenError(f"cannot write the token file of the text into {folder} ({error.strerror or error}): what is "
+                         "done so far is kept. Make room there, or set MUFURU_DATA to another folder, and start again"
+                         ) from error  # fmt: skip
+    except BrokenProcessPool:
+        raise TokenError("a process that tokenised the text was ended, perhaps by the system for lack of memory: what "
+                         "is done so far is kept. Start again") from None  # fmt: skip
+
+
+class Build:
+    """Makes one token file."""
+
+    def __init__(self, request: Request, path: Path) -> None:
+        self.request, self.path, self.work = request, path, path.with_suffix(".part")
+        self.state = request.state()
+        in_words, (valid, test) = request.level == "word", request.held_out
+        valid, test = 0 if request.valid_files else valid, 0 if request.test_files else test
+        shares = (1 - valid - test, 1 - test) if request.level == "bpe" else ()
+        self.text, self.borders = plan(request.files, in_words=in_words, shares=shares)
+        others = [plan(files, in_words=in_words)[0] for files in (request.valid_files, request.test_files)]
+        self.held_out, self.others = (valid, test), others
+        self.pieces = [*self.text, *others[0], *others[1]]
+
+    def make(self) -> None:
+        if self.request.level == "word":
+            self.check_words()
+        self.work.mkdir(exist_ok=True)
+        vocabulary = self.vocabulary()
+        data = self.work / "tokens"
+        counts, crc = self.encode(vocabulary, data)
+        token_file.complete(data, sum(counts), crc, vocabulary, self.parts(counts))
+        if self.request.state() != self.state:
+            shutil.rmtree(self.work)
+            raise TokenError(f"{name_of(self.request.files)} changed while it was read: nothing is kept of it. Start "
+                             "again")  # fmt: skip
+        os.replace(data, self.path)
+        shutil.rmtree(self.work)
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the vocabulary of the training part, which is kept for the next start."""
+        kept = self.work / "vocabulary.json"
+        if kept.exists():
+            return AnyVocabulary.from_json(json.loads(kept.read_bytes()))
+        made = self.learn() if self.request.level == "bpe" else self.count()
+        write_atomically(kept, json.dumps(made.to_json()).encode())
+        return made
+
+    def learn(self) -> Vocabulary:
+        """Learn byte pairs from the training part; of a large one, from pieces spread evenly over it."""
+        train = self.text[: self.borders[0]]
+        some = [train[place * len(train) // SAMPLE] for place in range(SAMPLE)] if len(train) > SAMPLE else train
+        lines = (line for piece in some for line in piece.lines())
+        return BytePairs.learned(lines, self.request.vocabulary_size, self.request.min_count)
+
+    def count(self) -> Vocabulary:
+        """Count the words or characters of the training part, the first tokens of the text."""
+        level, tally = self.request.level, Tally(self.work)
+        missing = [number for number in range(len(self.text)) if not self.counted(number).exists()]
+        todo, done = [self.text[number] for number in missing], len(self.text) - len(missing)
+        for number, counts in self.shown("counting", todo, done, in_order(counts_of, todo, level)):
+            write_atomically(self.counted(missing[number]), json.dumps(counts).encode())
+        left = sum(sum(self.counts(number).values()) for number in range(len(self.text)))
+        left -= sum(int(left * share) for share in self.held_out)
+        for number, piece in enumerate(self.text):
+            counts = self.counts(number)
+            if (tokens := sum(counts.values())) > left:
+                # the part ends inside of this piece
+                counts = dict(Counter(tokens_of(piece, level)[:left]))
+            tally.add(counts)
+            left -= min(tokens, left)
+        return tally.vocabulary(self.request.vocabulary_size, self.request.min_count, LEVELS[level])
+
+    def counted(self, number: int) -> Path:
+        return self.work / f"counts-{number}.json"
+
+    def counts(self, number: int) -> dict[str, int]:
+        found: dict[str, int] = json.loads(self.counted(number).read_bytes())
+        return found
+
+    def check_words(self) -> None:
+        """Refuse a file without words, before anything is made of it."""
+        for path in self.request.all_files:
+            if all(piece.text().isspace() for piece in self.pieces if piece.path == str(Path(path))):
+                raise DataError(f"{path} has no words: expected text. Leave it out, or give another file")
+
+    def encode(self, vocabulary: Vocabulary, data: Path) -> tuple[list[int], int]:
+        """Write the tokens of all pieces; return the number in each, and their CRC-32."""
+        journal = self.work / "journal.jsonl"
+        done = _lines(journal)
+        size = np.dtype(token_file.type_of(vocabulary)).itemsize
+        with open(data, "r+b" if data.exists() else "w+b") as file, open(journal, "ab") as log:
+            place = token_file.HEADER + size * sum(count for count, _ in done)
+            if done and os.fstat(file.fileno()).st_size < place:
+                raise TokenError(f"{data} is shorter than what was written to it: delete the folder {self.work} and "
+                                 "start again")  # fmt: skip
+            log.truncate(sum(len(json.dumps(line)) + 1 for line in done))
+            file.truncate(place)
+            file.seek(place)
+            todo, given = self.pieces[len(done) :], (self.request.level, vocabulary)
+            made = in_order(ids_of, todo, given)
+            for _, ids in self.shown("tokenising", todo, len(done), made):
+                crc = zlib.crc32(ids, done[-1][1] if done else 0)
+                done.append((len(ids) // size, crc))
+                _append(file, ids)
+                _append(log, json.dumps(done[-1]).encode() + b"\n")
+        return [count for count, _ in done], done[-1][1]
+
+    def parts(self, counts: Sequence[int]) -> dict[str, tuple[int, int]]:
+        """Return where each part begins and ends, by the number of tokens in each piece."""
+        first, second = (len(pieces) for pieces in self.others)
+        text = sum(counts[: len(self.text)])
+        if self.request.level == "bpe":
+            borders = [sum(counts[:border]) for border in self.borders]
+        else:
+            valid, test = (int(text * share) for share in self.held_out)
+            borders = [text - valid - test, text - test]
+        held = {"train": (0, borders[0]), "valid": (borders[0], borders[1]), "test": (borders[1], text)}
+        after = text + sum(counts[len(self.text) : len(self.text) + first])
+        own = ({"valid": (text, after)} if first else {}) | ({"test": (after, sum(counts))} if second else {})
+        return held | own
+
+    def shown(self, what: str, todo: list[Piece], done: int, made: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield results with their numbers; show progress, of a large text only."""
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console, total = Console(stderr=True), sum(piece.stop - piece.start for piece in todo)
+        title = f"{what} {name_of(self.request.files)}"
+        if total > LARGE and not console.is_terminal:
+            print(f"{title}: {total / 1e9:.1f} GB" + (f", {done} pieces are done" if done else ""), file=sys.stderr)
+        columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, disable=not console.is_terminal or total <= LARGE) as bar:
+            task = bar.add_task(title, total=total)
+            for number, result in enumerate(made):
+                yield number, result
+                bar.advance(task, todo[number].stop - todo[number].start)
+
+
+def _append(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _lines(journal: Path) -> list[tuple[int, int]]:
+    """Return the complete lines of a journal."""
+    if not journal.exists():
+        return []
+    return [(count, crc) for count, crc in map(json.loads, journal.read_text().split("\n")[:-1])]
+
+
+def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
+    """Return the words or characters of a piece."""
+    text = piece.text()
+    if level == "char":
+        return text
+    if piece.last and not text.endswith("\n"):
+        text += "\n"
+    return text.replace("\n", f" {END} ").split()
+
+
+def counts_of(piece: Piece, level: Level) -> dict[str, int]:
+    """Count tokens, in the order in which they first come."""
+    return dict(Counter(tokens_of(piece, level)))
+
+
+def ids_of(piece: Piece, given: tuple[Level, Vocabulary]) -> bytes:
+    """Return the ids of the tokens of a piece as a token file has them."""
+    level, vocabulary = given
+    if isinstance(vocabulary, BytePairs):
+        numbers = np.array(vocabulary.numbers(piece.lines()), np.int64)
+    else:
+        numbers = vocabulary.encode(tokens_of(piece, level)).numpy()
+    return numbers.astype(token_file.type_of(vocabulary)).tobytes()
+
+
+def in_order(make: Callable[[Piece, Any], Any], pieces: Sequence[Piece], given: Any) -> Iterator[Any]:
+    """Yield `make(piece, given)` of all pieces in their order, made by as many processes as there are cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = min(cores, len(pieces), MOST_PROCESSES)
+    if processes < 2:
+        yield from (make(piece, given) for piece in pieces)
+        return
+    waiting: deque[Future[Any]] = deque()
+    with ProcessPoolExecutor(processes, CONTEXT, _enter, (make, given)) as pool:
+        try:
+            for piece in pieces:
+                waiting.append(pool.submit(_make, piece))
+                # no more than this is in memory, however slow the disk is
+                if len(waiting) > 2 * processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_given: list[Any] = []
+
+
+def _enter(make: Callable[[Piece, Any], Any], given: Any) -> None:
+    """Prepare a process of the pool: Ctrl-C is for its parent, with which it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _given[:] = [make, given]
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _make(piece: Piece) -> Any:
+    make, given = _given
+    return make(piece, given)

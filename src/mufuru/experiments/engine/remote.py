@@ -1,0 +1,187 @@
+"""Run folders behind a URL: a worker trains in a folder of its own machine and copies what it saves to the URL.
+
+While a run is under way, the URL holds its config.json and one archive with all of its files, replaced as a whole: no
+moment mixes two checkpoints. A finished run is an ordinary run folder.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mufuru.disk import write_atomically
+from mufuru.experiments.engine.errors import PlaceError, RunError
+from mufuru.experiments.engine.progress import Progress
+from mufuru.experiments.record import RunFolder
+
+T = TypeVar("T")
+UNFINISHED = "unfinished.zip"
+"""Archive of a run that is under way."""
+ATTEMPTS = 3
+"""Times that a file is copied before the run gives up: networks fail for a moment."""
+
+
+class StoreError(RunError):
+    """Files behind a URL that cannot be read or written."""
+
+
+class Remote:
+    """A folder behind a URL of fsspec."""
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        self.url, protocol = url.rstrip("/"), url.partition("://")[0]
+        try:
+            self.files, self.path = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        except ImportError as error:
+            raise PlaceError(f"{protocol}:// needs a package that is not installed here: {error}") from None
+        except ValueError as error:
+            raise PlaceError(f"cannot open {url}: {error}. Expected a URL such as s3://bucket/folder") from None
+
+    def __truediv__(self, name: str) -> Remote:
+        return Remote(f"{self.url}/{name}")
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        return bool(self._try(lambda: self.files.exists(f"{self.path}/{name}")))
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        content: bytes = self._try(lambda: self.files.cat_file(f"{self.path}/{name}"))
+        return content
+
+    def read_json(self, name: str) -> Any:
+        """Return the content of a JSON file."""
+        try:
+            return json.loads(self.read(name))
+        except ValueError as error:
+            raise StoreError(f"{self.url}/{name} is damaged: {error}") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole or not at all: under another name first."""
+        self._put(name, lambda temporary: self.files.pipe_file(temporary, content))
+
+    def copy_in(self, name: str, source: Path) -> None:
+        """Write a file of this machine, whole or not at all."""
+        self._put(name, lambda temporary: self.files.put_file(str(source), temporary))
+
+    def remove(self, name: str) -> None:
+        """Remove a file; a missing one is fine."""
+        if self.has(name):
+            self._try(lambda: self.files.rm_file(f"{self.path}/{name}"))
+
+    def names(self) -> list[str]:
+        """Return the names of the files."""
+        if not self._try(lambda: self.files.isdir(self.path)):
+            return []
+        return sorted(Path(path).name for path in self._try(lambda: self.files.ls(self.path, detail=False)))
+
+    def _put(self, name: str, put: Callable[[str], Any]) -> None:
+        def attempt() -> None:
+            self.files.makedirs(self.path, exist_ok=True)
+            temporary = f"{self.path}/.{name}.{uuid.uuid4().hex}.tmp"
+            try:
+                put(temporary)
+                self.files.mv(temporary, f"{self.path}/{name}")
+            except BaseException:
+                if self.files.exists(temporary):
+                    self.files.rm_file(temporary)
+                raise
+
+        self._try(attempt)
+
+    def _try(self, action: Callable[[], T]) -> T:
+        """Try an action several times; every file system of fsspec has errors of its own."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self.files.invalidate_cache()
+                return action()
+            except Exception as error:
+                if attempt + 1 == ATTEMPTS:
+                    reason = f"{type(error).__name__}: {error}"
+                    raise StoreError(f"cannot use {self.url} ({reason}): what it holds is untouched") from error
+                time.sleep(2**attempt / 2)
+        raise AssertionError
+
+
+class Mirror(Progress):
+    """The run folder on this machine of a run that lives behind a URL; as a progress it sees every checkpoint."""
+
+    def __init__(self, remote: Remote, folder: Path) -> None:
+        self.remote, self.files = remote, RunFolder(folder)
+        self.archive = folder.with_name(UNFINISHED)
+        self.saved = self._last()
+
+    def fetch(self) -> None:
+        """Restore the run from the URL, if it has begun there."""
+        if self.remote.has(UNFINISHED):
+            self.archive.write_bytes(self.remote.read(UNFINISHED))
+            with zipfile.ZipFile(self.archive) as archive:
+                archive.extractall(self.files.path)
+        self.saved = self._last()
+
+    def step(self, update: int, loss: float) -> None:
+        if self._last() != self.saved:
+            self.push()
+
+    def push(self) -> None:
+        """Copy the run to the URL, as an archive until it is finished."""
+        if not self.files.config.exists():
+            return
+        self.saved = self._last()
+        self.remote.copy_in(self.files.config.name, self.files.config)
+        if self.files.finished:
+            self._push_finished()
+        else:
+            with zipfile.ZipFile(self.archive, "w") as archive:
+                for path in self._paths():
+                    archive.write(path, path.name)
+            self.remote.copy_in(UNFINISHED, self.archive)
+
+    def _push_finished(self) -> None:
+        # the result comes last: where it is, the run is finished and whole
+        for path in sorted(self._paths(), key=lambda path: path == self.files.result):
+            self.remote.copy_in(path.name, path)
+        self.remote.remove(UNFINISHED)
+
+    def _paths(self) -> list[Path]:
+        return [path for path in sorted(self.files.path.iterdir()) if path.is_file() and path.suffix != ".tmp"]
+
+    def _last(self) -> tuple[int, int] | None:
+        """Return what tells one last checkpoint from another."""
+        try:
+            status = self.files.last.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+
+@contextmanager
+def mirrored(remote: Remote) -> Iterator[Mirror]:
+    """Restore a run from its URL into a temporary folder, and copy it back whatever happens."""
+    with tempfile.TemporaryDirectory(prefix="mufuru-") as place:
+        mirror = Mirror(remote, Path(place) / "run")
+        mirror.fetch()
+        try:
+            yield mirror
+        finally:
+            mirror.push()
+
+
+def fetch_records(remote: Remote, folder: RunFolder) -> None:
+    """Copy the small files of a finished run to this machine: all that reports read."""
+    for path in (folder.environment, folder.metrics, folder.config, folder.result):
+        write_atomically(path, remote.read(path.name))
+
+
+def fetch_weights(remote: Remote, folder: RunFolder) -> None:
+    """Copy the weights of a finished run to this machine."""
+    write_atomically(folder.best, remote.read(folder.best.name))

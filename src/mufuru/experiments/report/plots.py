@@ -1,0 +1,321 @@
+"""The plots of all reports: learning curves, heat maps, and means with their intervals and every run."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from mufuru.experiments.report import runs
+from mufuru.experiments.report.figures import CELLS, EVERY_LOOK, GRID, Look, heat, look, new, style
+from mufuru.experiments.report.measure import Measure, Summary
+from mufuru.experiments.report.runs import Lines, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Groups = Mapping[str, Lines]
+"""Title of a row of figures -> its lines."""
+Curve = dict[float, list[float]]
+Axis = Literal["epoch", "update"]
+"""Unit of the horizontal axis: epochs, or updates where there are several evaluations in an epoch."""
+RIGHT, WRONG = "#0072B2", "#D55E00"
+FRAME = "#D55E00"
+BELOW = 0.24
+"""Single runs are drawn this far below their mean, so that the interval does not hide them."""
+APART = 0.09
+"""Cells are drawn apart by this part of a doubling, so that no interval hides another."""
+
+
+@style()
+def curves(rows: Groups, metric: str, looks: Mapping[str, Look], by: Axis = "epoch") -> Figure:
+    """Draw a row for each title: the loss on the left, the metric on the right."""
+    figure = new(8.4, 0.6 + 2.3 * len(rows))
+    grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True, sharey="col")
+    for (left, right), (title, lines) in zip(grid, rows.items(), strict=True):
+        for name, records in lines.items():
+            _curve(left, curve(records, "train", "loss", by), looks[name], name)
+            _curve(right, curve(records, "valid", metric, by), looks[name], name)
+        for axes, what in ((left, "training loss"), (right, f"validation {metric}")):
+            axes.set_title(f"{title}: {what}" if title else what)
+            axes.grid(color=GRID, linewidth=0.8)
+    for axes in grid[-1]:
+        _along(axes, by)
+    _legend(figure, grid[0][0])
+    return figure
+
+
+@style()
+def use(panels: Lines, by: Axis = "epoch") -> Figure:
+    """Draw a panel for each title: a line for each operation's mean weight."""
+    figure = new(4.2 * max(2, len(panels)), 3.0)
+    (row,) = figure.subplots(1, len(panels), squeeze=False, sharey=True)
+    for axes, (title, records) in zip(row, panels.items(), strict=True):
+        for place, name in enumerate(operations_of(records)):
+            _curve(axes, curve(records, "operations", name, by), EVERY_LOOK[place % len(EVERY_LOOK)], name)
+        axes.set_title(title)
+        _along(axes, by)
+        axes.grid(color=GRID, linewidth=0.8)
+    row[0].set_ylabel("mean weight")
+    _legend(figure, row[0])
+    return figure
+
+
+def _along(axes: Axes, by: Axis) -> None:
+    """Label the horizontal axis; there is no half of an epoch or update."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel(by)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+
+
+def operations_of(records: Runs) -> list[str]:
+    """Return the operations whose use the curves hold, in the order of the runs' settings."""
+    held = dict.fromkeys(name for record in records for line in record.curve for name in line.get("operations", ()))
+    # records are written with their names in alphabetical order
+    listed = (name for record in records for name in runs.setting(record, "cell.ops") or ())
+    return list(dict.fromkeys([*(name for name in listed if name in held), *held]))
+
+
+def curve(records: Runs, split: str, metric: str, by: Axis = "epoch") -> Curve:
+    """Return the values of all runs by epoch or update."""
+    values: Curve = {}
+    for record in records:
+        for line in record.curve:
+            value = line.get(split, {}).get(metric)
+            if value is not None:
+                values.setdefault(float(line[by]), []).append(float(value))
+    return dict(sorted(values.items()))
+
+
+def axis_of(records: Runs) -> Axis:
+    """Return epochs where every run has one evaluation in each, else updates."""
+    once = all(len({line["epoch"] for line in record.curve}) == len(record.curve) for record in records)
+    return "epoch" if once else "update"
+
+
+def _curve(axes: Axes, values: Curve, look: Look, name: str) -> None:
+    along = list(values)
+    means = [statistics.fmean(some) for some in values.values()]
+    marks: Any = {"marker": look.marker, "markevery": max(1, len(along) // 6), "markersize": 4}
+    axes.plot(along, means, color=look.colour, linestyle=look.line, linewidth=1.6, label=name, **marks)
+    if any(len(some) > 1 for some in values.values()):
+        low, high = zip(*map(middle, values.values()), strict=True)
+        axes.fill_between(along, low, high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def middle(values: list[float]) -> tuple[float, float]:
+    """Return the quarter points, between which half of the runs are."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, max(1, len(labels))))
+
+
+class Weights(NamedTuple):
+    """The average weight of every operation at every token: a row per token, a column per operation."""
+
+    tokens: tuple[str, ...]
+    operations: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    deviations: tuple[tuple[float, ...], ...] | None
+    """Standard deviation between runs; None for one run alone."""
+    n: int
+
+    def row(self, token: str) -> dict[str, float]:
+        return dict(zip(self.operations, self.values[self.tokens.index(token)], strict=True))
+
+
+@style()
+def operations(panels: Mapping[str, Weights]) -> Figure:
+    """Draw one heat map for each title, in one scale, like the paper's Figure 1(b); the highest weight of each token is
+    framed."""
+    tokens = max(len(weights.tokens) for weights in panels.values())
+    width = sum(0.6 * len(weights.operations) for weights in panels.values())
+    figure = new(width + 1.0, 0.34 * tokens + 0.8)
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    high = _up(max(max(map(max, weights.values)) for weights in panels.values()))
+    for panel, (title, weights) in zip(axes, panels.items(), strict=True):
+        heat(panel, [list(row) for row in weights.values], 0, high)
+        _name(panel, title, weights)
+    return figure
+
+
+def _up(value: float) -> float:
+    return math.ceil(10 * value) / 10
+
+
+def _name(axes: Axes, title: str, weights: Weights) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes.set_title(title)
+    # keep_left and its like are wider than their columns
+    axes.set_xticks(range(len(weights.operations)), [name.replace("_", "\n") for name in weights.operations])
+    axes.set_yticks(range(len(weights.tokens)), weights.tokens)
+    for row, values in enumerate(weights.values):
+        best = values.index(max(values))
+        axes.add_patch(Rectangle((best - 0.46, row - 0.44), 0.92, 0.88, fill=False, edgecolor=FRAME, linewidth=1.6))
+
+
+@style()
+def sentence(steps: Sequence[dict[str, Any]], ops: Sequence[str], label: str) -> Figure:
+    """Draw a row for each word: the weights on the left, the label's probability on the right, a bar from one half."""
+    figure = new(0.6 * len(ops) + 4.0, 0.3 * len(steps) + 0.9)
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(0.6 * len(ops), 2.2))
+    values = [[step["weights"][op] for op in ops] for step in steps]
+    heat(left, values, 0, _up(max(map(max, values))))
+    left.set_xticks(range(len(ops)), ops)
+    left.set_yticks(range(len(steps)), [_literal(step["token"]) for step in steps])
+    left.set_title("weight of each operation")
+    right.set_title(f"probability of {_literal(label)}")
+    _belief(right, [step["probability"] for step in steps])
+    return figure
+
+
+def _literal(text: str) -> str:
+    """Escape dollars, which would begin mathematics."""
+    return text.replace("$", r"\$")
+
+
+def _belief(axes: Axes, probabilities: list[float]) -> None:
+    colours = [RIGHT if value >= 0.5 else WRONG for value in probabilities]
+    axes.barh(range(len(probabilities)), [value - 0.5 for value in probabilities], left=0.5, height=0.7, color=colours)
+    axes.axvline(0.5, color="#666666", linewidth=1)
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.5, 1])
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)
+
+
+Side = tuple[str, Sequence[str]]
+"""Label and ticks of a side of all maps."""
+
+
+@style()
+def grid(maps: Sequence[Mapping[str, list[list[float]]]], down: Side, across: Side, low: float, high: float) -> Figure:
+    """Draw rows of heat maps by their titles, all in one scale; NaN stays empty."""
+    columns = len(maps[0])
+    width, height = 0.6 + 0.62 * len(across[1]), 0.5 + 0.32 * len(down[1])
+    figure = new(1.0 + columns * width, 1.0 + len(maps) * height)
+    every = figure.subplots(len(maps), columns, squeeze=False, sharex=True, sharey=True)
+    for line, row in zip(every, maps, strict=True):
+        for axes, (title, values) in zip(line, row.items(), strict=True):
+            heat(axes, values, low, high)
+            axes.set_title(title)
+        line[0].set_yticks(range(len(down[1])), down[1])
+        line[0].set_ylabel(down[0])
+    for axes in every[-1]:
+        axes.set_xticks(range(len(across[1])), across[1])
+        axes.set_xlabel(across[0])
+    return figure
+
+
+@style()
+def models(lines: Mapping[str, tuple[str, Summary | None]], measure: Measure, published: Mapping[str, float]) -> Figure:
+    """Draw a row for each model, given by name as its cell and summary; the published number is an upright stroke."""
+    figure = new(7.2, 0.9 + 0.42 * len(lines))
+    axes = figure.add_subplot()
+    for row, (name, (cell, summary)) in enumerate(lines.items()):
+        _stripe(axes, row)
+        if summary is not None:
+            seen = look(cell, row)
+            _runs(axes, summary, row + BELOW, seen.marker, seen.colour, size=4, alpha=0.35)
+            _mean(axes, summary, row, seen, measure, size=7)
+        if name in published:
+            axes.vlines(published[name], row - 0.34, row + 0.34, color="#000000", linewidth=2, zorder=3)
+    _rows(axes, measure)
+    axes.set_yticks(range(len(lines)), list(lines))
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    return figure
+
+
+@style()
+def variants(panels: Mapping[str, Mapping[str, Summary]], names: Sequence[str], base: str, measure: Measure) -> Figure:
+    """Draw a panel for each title with a row for each name; the mean of the base is a broken line."""
+    figure = new(3.0 + 3.4 * len(panels), 0.9 + 0.3 * len(names))
+    grid = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
+    for axes, (title, summaries) in zip(grid, panels.items(), strict=True):
+        for row, name in enumerate(names):
+            _stripe(axes, row)
+            if name in summaries:
+                seen = CELLS["mufuru"] if name == base else CELLS["gru"]
+                _runs(axes, summaries[name], row, "o", seen.colour, size=3.5, alpha=0.3)
+                _mean(axes, summaries[name], row, seen, measure, size=6.5)
+        if base in summaries:
+            axes.axvline(summaries[base].mean, color=CELLS["mufuru"].colour, linewidth=1, linestyle="--", zorder=1)
+        _rows(axes, measure)
+        axes.set_ylim(-0.5, len(names) - 0.5)
+        axes.set_title(title)
+    grid[0].set_yticks(range(len(names)), names)
+    grid[0].invert_yaxis()
+    return figure
+
+
+def _stripe(axes: Axes, row: int) -> None:
+    if row % 2 == 0:
+        axes.axhspan(row - 0.5, row + 0.5, color="#F4F4F4", linewidth=0, zorder=0)
+
+
+def _runs(axes: Axes, summary: Summary, row: float, marker: str, colour: str, size: float, alpha: float) -> None:
+    places = [row] * summary.n
+    axes.plot(summary.values, places, marker, color=colour, markersize=size, alpha=alpha, markeredgewidth=0)
+
+
+def _mean(axes: Axes, summary: Summary, row: float, seen: Look, measure: Measure, size: float) -> None:
+    if interval := measure.bounds(summary):
+        axes.hlines(row, *interval, color=seen.colour, linewidth=2.2, alpha=0.75)
+    axes.plot([summary.mean], [row], seen.marker, color=seen.colour, markersize=size)
+
+
+def _rows(axes: Axes, measure: Measure) -> None:
+    axes.set_xlabel(f"test {measure.name}")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)
+
+
+@style()
+def by_size(
+    lines: Mapping[str, Mapping[int, Summary]], names: Mapping[str, str], measure: Measure, guessing: float
+) -> Figure:
+    """Draw a line over the hidden sizes for each cell; `names` are those of the legend."""
+    from matplotlib.ticker import NullLocator
+
+    sizes = sorted({size for line in lines.values() for size in line})
+    values = [value for line in lines.values() for summary in line.values() for value in summary.values]
+    figure = new(7.2, 4.2)
+    axes = figure.add_subplot()
+    for position, (cell, line) in enumerate(lines.items()):
+        _sizes(axes, line, look(cell, position), position - (len(lines) - 1) / 2, names[cell], measure)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    # half a doubling at either end, so that one size alone does not fill the axis
+    axes.set_xlim(min(sizes) / 2**0.5, max(sizes) * 2**0.5)
+    axes.set_xlabel("hidden size")
+    axes.set_ylabel(f"test {measure.name}")
+    axes.set_ylim(min(0.45, *values) - 0.01, 1.015)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.axhline(guessing, color="#999999", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+    across = axes.get_yaxis_transform()
+    axes.text(1, guessing, "guessing", transform=across, ha="right", va="top", color="#666666", fontsize=8)
+    figure.legend(loc="outside upper center", ncols=max(len(lines), 1))
+    return figure
+
+
+def _sizes(axes: Axes, line: Mapping[int, Summary], seen: Look, shift: float, name: str, measure: Measure) -> None:
+    places = [size * 2 ** (APART * shift) for size in line]
+    for x, summary in zip(places, line.values(), strict=True):
+        dots: Any = {"color": seen.colour, "markersize": 3, "alpha": 0.3, "markeredgewidth": 0}
+        axes.plot([x] * summary.n, summary.values, seen.marker, **dots)
+        if interval := measure.bounds(summary):
+            axes.vlines(x, *interval, color=seen.colour, linewidth=2.2, alpha=0.75)
+    means = [summary.mean for summary in line.values()]
+    line_style: Any = {"color": seen.colour, "marker": seen.marker, "linestyle": seen.line}
+    axes.plot(places, means, linewidth=1.6, markersize=6, label=name, **line_style)

@@ -1,0 +1,219 @@
+"""The search itself: which trials are made, and what became of them."""
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mufuru.experiments import tasks
+from mufuru.experiments.engine.progress import Overall
+from mufuru.experiments.engine.remote import Remote, fetch_weights
+from mufuru.experiments.engine.sweep import Pool, Where, is_finished, opened
+from mufuru.experiments.engine.work import Job, Validation
+from mufuru.experiments.record import RunFolder, read_json
+from mufuru.experiments.search.halving import Halving
+from mufuru.experiments.search.space import Space, Values, changed
+from mufuru.experiments.search.state import Journal, Trial
+from mufuru.experiments.settings import SettingError, to_json
+
+Method = Literal["grid", "random", "asha"]
+DEFAULT_TRIALS = 20
+ENDLESS = 10**9
+CHECKED = 1000
+"""Most trials whose settings are checked before the first one starts."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search: many runs that differ in a few settings."""
+
+    kind: str
+    config: Any
+    space: Space
+    over: tuple[str, ...]
+    """The space as it was typed."""
+    method: Method = "random"
+    seed: int = 0
+    """Seed of the drawn settings."""
+    trials: int | None = None
+    hours: float | None = None
+    """Most time to spend, over all sessions."""
+    grace: int = 1
+    factor: int = 3
+
+    def __post_init__(self) -> None:
+        if self.method == "grid" and self.space.size is None:
+            ranges = [axis.title for axis in self.space.axes if not axis.values]
+            raise SettingError(f"--search grid needs a number of values for {ranges[0]}: such as log:1e-4:1e-2:5, or a "
+                               "list")  # fmt: skip
+        for number in range(min(self.limit, CHECKED)):
+            self.settings_of(number)
+
+    @property
+    def limit(self) -> int:
+        """Most trials."""
+        default = ENDLESS if self.hours is not None or self.method == "grid" else DEFAULT_TRIALS
+        asked = default if self.trials is None else self.trials
+        return asked if self.space.size is None else min(asked, self.space.size)
+
+    @property
+    def endless(self) -> bool:
+        """Whether time alone ends it."""
+        return self.limit == ENDLESS
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The search's identity: all but its budget, which may change."""
+        about = {"task": self.kind, "settings": to_json(self.config), "over": list(self.over), "search": self.method}
+        return {**about, "search seed": self.seed, **({"grace": self.grace} if self.method == "asha" else {})}
+
+    def values(self, number: int) -> Values:
+        """Return the settings that a trial varies, by their dotted names."""
+        return self.space.grid(number) if self.method == "grid" else self.space.random(number, self.seed)
+
+    def settings_of(self, number: int) -> Any:
+        """Return all settings of a trial."""
+        values = self.values(number)
+        try:
+            return changed(self.config, values)
+        except SettingError as error:
+            drawn = ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in values.items())
+            raise SettingError(f"--over allows {drawn}: {error}") from None
+
+    def job(self, number: int, root: Path) -> Job:
+        name = Trial(number, {}).name
+        return Job(name, self.kind, self.settings_of(number), root / name, cost=0.0 if self.endless else 1.0)
+
+
+class Made:
+    """Outcome of a search."""
+
+    def __init__(self, trials: list[Trial], metric: str, higher_is_better: bool) -> None:
+        self.trials, self.metric, self.higher_is_better = trials, metric, higher_is_better
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """Return finished trials, the best first; then those that were stopped early; then the others."""
+        sign = -1.0 if self.higher_is_better else 1.0
+        order = {"finished": 0, "stopped early": 1, "begun": 2, "failed": 3}
+
+        def place(trial: Trial) -> tuple[int, float, int]:
+            return order[trial.state], sign * trial.last if trial.last is not None else 0.0, trial.number
+
+        return sorted(self.trials, key=place)
+
+    @property
+    def best(self) -> Trial | None:
+        first = self.ranked[:1]
+        return first[0] if first and first[0].state == "finished" else None
+
+
+class Trials:
+    """The plan of a search: unfinished trials first, then new ones until the budget is spent."""
+
+    def __init__(self, search: Search, root: Path, journal: Journal, halving: Halving | None, overall: Overall) -> None:
+        self.search, self.root, self.journal, self.halving, self.overall = search, root, journal, halving, overall
+        self.state, self.metric = journal.state, ""
+        left = [trial for trial in self.state.trials.values() if trial.state in ("begun", "failed")]
+        self.unfinished = deque(trial for trial in left if trial.number < search.limit)
+        self.before, self.started = self.state.seconds, time.monotonic()
+        self.running: dict[str, Trial] = {}
+
+    def spend(self) -> float:
+        """Return the time spent, over all sessions."""
+        self.state.seconds = self.before + time.monotonic() - self.started
+        return self.state.seconds
+
+    def enough(self) -> bool:
+        self.journal.renew()
+        spent = self.spend()
+        if self.search.endless:
+            self.overall.settled_cost = spent - self.before
+        return self.search.hours is not None and spent >= self.search.hours * 3600
+
+    def next(self) -> Job | None:
+        if self.enough():
+            return None
+        if self.unfinished:
+            trial = self.unfinished.popleft()
+            trial.state, trial.reason = "begun", ""
+        else:
+            number = len(self.state.trials)
+            if number >= self.search.limit:
+                return None
+            trial = self.state.trials[number] = Trial(number, self.search.values(number))
+        self.running[trial.name] = trial
+        self.journal.save()
+        return self.search.job(trial.number, self.root)
+
+    def look(self, job: Job, validation: Validation) -> bool:
+        trial = self.running[job.name]
+        # a resumed run sends its earlier validations again
+        del trial.validations[validation.number - 1 :]
+        trial.validations.append(validation.value)
+        return self.halving is not None and self.halving.look(trial.number, validation)
+
+    def settle(self, job: Job, failure: str | None, halted: bool) -> None:
+        trial = self.running.pop(job.name)
+        if halted:
+            trial.state = "stopped early"
+            self.overall.early += 1
+        elif failure is not None:
+            trial.state, trial.reason = "failed", failure
+        else:
+            finish(trial, job.folder, self.metric)
+        self.spend()
+        self.journal.save()
+
+
+def finish(trial: Trial, folder: Path, metric: str) -> None:
+    """Take note of a finished trial's result."""
+    trial.state, trial.value = "finished", read_json(RunFolder(folder).result)["valid"][metric]
+
+
+def run(search: Search, where: Where, quiet: bool = False) -> Made:
+    """Make the trials of a search, or continue it; return them all."""
+    journal = Journal(where.root, where.store, search.about)
+    with journal.alone():
+        journal.load()
+        task = tasks.KINDS[search.kind].make(search.settings_of(0))
+        metric, higher = task.metric, task.higher_is_better
+        del task
+        halving = Halving(higher, search.grace, search.factor) if search.method == "asha" else None
+        take_up(search, where, journal, halving, metric)
+        make_trials(search, where, journal, halving, metric, quiet)
+        made = Made(list(journal.state.trials.values()), metric, higher)
+        if where.store and (best := made.best):
+            fetch_weights(Remote(where.store) / best.name, RunFolder(where.root / best.name))
+    return made
+
+
+def take_up(search: Search, where: Where, journal: Journal, halving: Halving | None, metric: str) -> None:
+    """Find the trials that finished after the state was last written, and tell the halving of those that are over."""
+    for trial in journal.state.trials.values():
+        job = search.job(trial.number, where.root)
+        if trial.state in ("begun", "failed") and is_finished(job, where.store):
+            finish(trial, job.folder, metric)
+        if halving and trial.state in ("finished", "stopped early"):
+            halving.replay(trial)
+
+
+def make_trials(
+    search: Search, where: Where, journal: Journal, halving: Halving | None, metric: str, quiet: bool
+) -> None:
+    """Make what the budget allows."""
+    over = [trial for trial in journal.state.trials.values() if trial.state in ("finished", "stopped early")]
+    left = search.limit - len(over)
+    seconds = (search.hours or 0.0) * 3600 - journal.state.seconds
+    if left <= 0 or (search.hours is not None and seconds <= 0):
+        return
+    cost, runs = (seconds, None) if search.endless else (float(left), search.limit)
+    with opened(where, left) as backend, Overall(cost, len(over), runs, quiet) as overall:
+        plan = Trials(search, where.root, journal, halving, overall)
+        plan.metric = metric
+        try:
+            Pool(plan, backend, where.store, overall).run()
+        finally:
+            plan.spend()
+            journal.save()

@@ -1,0 +1,177 @@
+"""The native kernel on tensors: memory for `csrc/` to read and write, and the calls of its library.
+
+The softmax does not change when one logit is subtracted from all: the last operation is the reference, its weights are
+taken off the others' beforehand, and it needs no product of its own. Biases stay as they are, since one may be -inf.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mufuru.kernels import custom, half
+from mufuru.kernels.call import N_DIFFERENTIABLE, OUTPUTS, Call, Packed, Result, previous_states
+from mufuru.kernels.problem import SAVED, Problem, loaded, plain
+from mufuru.tensors import exists
+
+N_OUTPUTS = len(OUTPUTS)
+TRAINING_STEPS, INFERENCE_STEPS = 4, 1
+"""Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
+Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again."""
+
+
+def forward_of_any(call: Call) -> list[Any]:
+    """`forward` of tensors that may be anything that torch's dispatcher gives."""
+    return forward(call.settings().call(plain(call.tensors())))
+
+
+def forward(call: Call) -> list[Any]:
+    """Run all steps and return the outputs, then the tensors for the backward pass: the rows of `OUTPUTS` and `SAVED`.
+
+    The tensors came through the layer's door: nothing is checked again.
+    """
+    problem, out = _describe(call, keep=True)
+    if not problem.direct:
+        pack(problem, call.weights.hh.dtype)
+    _run(problem, call, out)
+    return out
+
+
+def inference(call: Call) -> Result:
+    """Run all steps with no backward pass to come: only the states are kept, and packed weights serve many calls."""
+    problem, out = _describe(call, keep=False)
+    # one row reads the weights as they lie as fast as a checksum would; in bfloat16 packed weights are other numbers,
+    # and the result of a step may not depend on the calls before it
+    as_they_lie = problem.direct and (call.s0.size(0) == 1 or call.bfloat16)
+    if call.packed is not None and not as_they_lie:
+        _give_weights(problem, call, call.packed)
+    elif not problem.direct:
+        pack(problem, call.weights.hh.dtype)
+    _run(problem, call, out)
+    return Result(*out[:N_OUTPUTS])
+
+
+def _give_weights(problem: Problem, call: Call, packed: Packed) -> None:
+    """Use the packed weights if they were made of the same numbers: no other sign of a change is sure.
+
+    Few steps do not pay for packing: they note the weights, and pack those that they meet again.
+    """
+    dtype = call.weights.hh.dtype
+    key = (call.unit, call.bfloat16, dtype, problem.checksum())
+    noted, kept = packed.get("weights", (None, None))
+    if noted != key and problem.direct:
+        packed["weights"] = (key, None)
+        return
+    problem.use_packed()
+    if noted == key and kept is not None:
+        problem.point("space", kept)
+    else:
+        packed["weights"] = (key, pack(problem, dtype))
+
+
+def _describe(call: Call, keep: bool) -> tuple[Problem, list[Any]]:
+    """The arguments of a forward pass but for the packed weights, and memory for its results."""
+    tensors = [None if tensor is None else tensor.contiguous() for tensor in call.tensors()]
+    sizes = {**call.unit.sizes, "total": call.x.size(0), "batch": call.s0.size(0)}
+    out = empty_outputs(call.s0, sizes, call.unit.facts, call.trace, keep or bool(call.unit.python_ops))
+    return _problem(call, tensors, TRAINING_STEPS if keep else INFERENCE_STEPS, out), out
+
+
+def pack(problem: Problem, dtype: torch.dtype) -> Tensor:
+    """Return the weights as panels."""
+    space = problem.take_space(False, dtype)
+    loaded().mufuru_pack(problem.address)
+    return space
+
+
+def _run(problem: Problem, call: Call, out: list[Any]) -> None:
+    """Run all steps of a forward pass that is fully described."""
+    if call.unit.python_ops:
+        custom.forward(problem, call, Result(*out[:N_OUTPUTS]), out[N_OUTPUTS])
+    else:
+        loaded().mufuru_forward(problem.address)
+    if call.batch_sizes is not None:
+        _clear_padding(call.batch_sizes, out[0], *out[3:N_OUTPUTS])
+
+
+def empty_outputs(
+    like: Tensor, sizes: Mapping[str, int], facts: frozenset[str], trace: bool, keep: bool
+) -> list[Tensor | None]:
+    """Return memory for the rows of `OUTPUTS` and `SAVED`, the latter if `keep`; `None` for those that do not exist."""
+    shapes = _shapes_of_outputs(facts, trace, keep)
+    return [None if shape is None else like.new_empty([sizes[name] for name in shape]) for shape in shapes]
+
+
+@lru_cache
+def _shapes_of_outputs(facts: frozenset[str], trace: bool, keep: bool) -> list[tuple[str, ...] | None]:
+    facts = facts | {"trace"} if trace else facts
+    saved = SAVED if keep else ()
+    shapes = [row.shape if exists(row, facts) else None for row in (*OUTPUTS, *saved)]
+    return shapes if keep else [*shapes, *[None] * len(SAVED)]
+
+
+def backward(
+    grads: Sequence[Tensor | None], call: Call, saved: Iterable[Tensor | None], needs_x: bool
+) -> list[Tensor | None]:
+    """Return the gradients of inputs and weights from those of the outputs; `saved` is the output and the rows of
+    `SAVED`. Tensors may be anything that torch's dispatcher gives."""
+    tensors = plain(call.tensors())
+    output, *kept = plain(saved)
+    gradients: list[Any] = [
+        None if tensor is None else torch.empty_like(tensor) for tensor in tensors[:N_DIFFERENTIABLE]
+    ]
+    if not needs_x:
+        gradients[0] = None
+    out = (output, *[None] * (N_OUTPUTS - 1), *kept)
+    problem = _problem(call, tensors, TRAINING_STEPS, (*out, *plain(grads), *gradients))
+    problem.take_space(True, tensors[1].dtype)
+    if call.unit.python_ops:
+        call = call.settings().call(tensors)
+        states = previous_states(output, call.s0, call.batch_sizes, call.reverse, call.masks.resets)
+        features = kept[0][: len(states), : call.unit.hidden_size]
+        problem.point("custom", *plain(custom.derivatives(call.unit.codes, states, features)))
+    loaded().mufuru_backward(problem.address)
+    if call.batch_sizes is not None:
+        _clear_padding(call.batch_sizes, gradients[0])
+    return gradients
+
+
+def _clear_padding(batch_sizes: Tensor, *packed: Tensor | None) -> None:
+    """The kernel leaves the rows beyond the last step's as they were."""
+    rows = int(batch_sizes.sum())
+    for tensor in packed:
+        if tensor is not None and tensor.size(0) > rows:
+            tensor[rows:] = 0
+
+
+def _problem(call: Call, tensors: list[Any], direct_steps: int, others: Iterable[Tensor | None]) -> Problem:
+    """The arguments of one call: its tensors are `plain`, and `others` follow them in the order of `POINTERS`."""
+    steps, offsets = _offsets(call.batch_sizes, call.x.size(0), call.s0.size(0))
+    sizes = (
+        steps, call.s0.size(0), *call.unit.numbers, call.reverse,
+        tensors[1].dtype == torch.float64, half.way() if call.bfloat16 else half.WHOLE, steps <= direct_steps,
+    )  # fmt: skip
+    masks = tensors[N_DIFFERENTIABLE + 1 :]
+    pointers = (_codes(call.unit.codes), None, *tensors[:N_DIFFERENTIABLE], offsets, *masks, *others)
+    return Problem(sizes, pointers)
+
+
+@lru_cache(maxsize=64)
+def _codes(codes: tuple[int, ...]) -> Tensor:
+    return torch.tensor(custom.local_codes(codes), device="cpu")
+
+
+def _offsets(batch_sizes: Tensor | None, total: int, batch: int) -> tuple[int, Tensor]:
+    """The number of steps, and where the rows of each begin."""
+    if batch_sizes is None:
+        return (total // batch if batch else 0), _even_offsets(total, batch)
+    offsets = torch.zeros(len(batch_sizes) + 1, dtype=torch.int64, device="cpu")
+    torch.cumsum(batch_sizes, 0, out=offsets[1:])
+    return len(batch_sizes), offsets
+
+
+@lru_cache(maxsize=64)
+def _even_offsets(total: int, batch: int) -> Tensor:
+    return torch.arange(0, total + 1, batch or 1, device="cpu")

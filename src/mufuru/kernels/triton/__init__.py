@@ -1,0 +1,87 @@
+"""The Triton kernel as a row of the kernel table: what it can run, how a call reaches it, and its status.
+
+It is imported when a call is on a GPU. On the CPU it runs only where Triton interprets its kernels, for tests.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+from torch.autograd import forward_ad
+
+from mufuru.door import ORDINARY
+from mufuru.kernels import custom
+from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when_traced
+
+_ORDINARY = frozenset({*ORDINARY, type(None)})
+
+
+def obstacle(call: Call) -> str:
+    """Why the Triton kernel cannot do this call; empty if it can."""
+    if not installed():
+        return "triton is not installed, which CUDA and ROCm builds of torch bring along"
+    if call.x.device.type != "cuda" and not (call.x.device.type == "cpu" and interpreted()):
+        return f"it runs on a GPU, the tensors are on {call.x.device}"
+    if call.x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"it computes in float32, bfloat16 and float16, got {call.x.dtype}"
+    if not call.unit.hidden_size:
+        return "it needs at least one unit"
+    if forward_ad._current_level >= 0:
+        return "it has no forward-mode derivatives"
+    return _transform_obstacle(call) or (_python_obstacle(call) if call.unit.python_ops else "")
+
+
+def _transform_obstacle(call: Call) -> str:
+    if exporting():
+        return "an exported program may run where it is not"
+    if not torch._C._are_functorch_transforms_active():
+        return ""
+    if torch.compiler.is_compiling():
+        return "a compiler cannot differentiate it inside function transforms"
+    if torch._C._len_torch_dispatch_stack():
+        return "what records operators would miss it inside function transforms"
+    if not {type(tensor) for tensor in (call.x, call.s0, call.k0, *call.weights)} <= _ORDINARY:
+        return "it takes no tensor subclasses inside function transforms"
+    functionalize = torch._C._functorch.TransformType.Functionalize
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return "it cannot be functionalized" if any(level.key() == functionalize for level in levels) else ""
+
+
+def _python_obstacle(call: Call) -> str:
+    if torch.compiler.is_compiling() and not all(custom.may_be_in_graphs(op.code) for op in call.unit.python_ops):
+        return "an operation has parameters of its own or draws random numbers"
+    codes = (op.code for op in call.unit.python_ops)
+    return next((reason for code in codes if (reason := custom.obstacle(code) or untranslatable(code))), "")
+
+
+@known_when_traced
+def untranslatable(code: int) -> str:
+    """Why there is no Triton function of an operation written in Python; empty if there is one."""
+    from mufuru.kernels.triton import own
+
+    return own.translation(code).reason
+
+
+@known_when_traced
+def installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def sequence(call: Call) -> Result:
+    """`reference.sequence` on a GPU."""
+    # triton is imported by the first call that needs it
+    from mufuru.kernels.triton import operators
+
+    return operators.sequence(call)
+
+
+def status() -> str:
+    """Return whether it can run here, for people."""
+    if not installed():
+        return "not available: triton is not installed, which CUDA and ROCm builds of torch bring along"
+    if interpreted():
+        return "interpreted on the CPU, for tests (TRITON_INTERPRET=1)"
+    if not torch.cuda.is_available():
+        return "not available: torch finds no GPU"
+    return f"runs on {torch.cuda.get_device_name()}"

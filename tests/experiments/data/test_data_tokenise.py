@@ -1,0 +1,190 @@
+"""A text in a token file has the tokens that it has in memory, whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mufuru.experiments.data import DataError, TokenError, pieces, tally, text, token_file, tokenise
+from mufuru.experiments.data.tokenise import Request
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of some bytes, in this process."""
+    monkeypatch.setenv("MUFURU_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(pieces, "PIECE", 300)
+    monkeypatch.setattr(pieces, "WINDOW", 100)
+    monkeypatch.setattr(tokenise, "MOST_PROCESSES", 1)
+
+
+def written(path: Path, lines: int = 60, end: str = "\n", seed: int = 0) -> str:
+    draw = random.Random(seed)
+    words = [f"w{draw.randrange(40)}" for _ in range(lines)] + ["ünï", "<unk>", "<eos>", "N", "漢字", "a\u3000b"]
+    text = end.join(" ".join(draw.choices(words, k=draw.randrange(12))) for _ in range(lines))
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    return str(path)
+
+
+def request(*files: str, level: text.Level = "word", **changes: Any) -> Request:
+    return replace(Request(files, level, None, 1, (), (), (0.1, 0.1)), **changes)
+
+
+def in_memory(wanted: Request) -> text.Corpus:
+    return text.load(
+        wanted.files,
+        wanted.level,
+        vocabulary_size=wanted.vocabulary_size,
+        min_count=wanted.min_count,
+        valid_files=wanted.valid_files,
+        test_files=wanted.test_files,
+        held_out=wanted.held_out,
+    )
+
+
+def assert_same(one: text.Corpus, other: text.Corpus) -> None:
+    assert one.vocabulary == other.vocabulary
+    for part in ("train", "valid", "test"):
+        assert torch.equal(getattr(one, part).long(), getattr(other, part).long()), part
+    assert (one.fingerprint, one.name) == (other.fingerprint, other.name)
+
+
+def token_path(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "data" / "tokens").glob("*.tokens")
+    return path
+
+
+@pytest.mark.parametrize("level", ["word", "char"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", " "], ids=["lf", "crlf", "cr", "one line"])
+@pytest.mark.parametrize("changes", [{}, {"vocabulary_size": 17, "held_out": (0.3, 0.05)}, {"min_count": 9}], ids=str)
+def test_tokens_are_those_in_memory(tmp_path: Path, level: text.Level, end: str, changes: dict[str, Any]) -> None:
+    wanted = request(
+        written(tmp_path / "a.txt", end=end), written(tmp_path / "b.txt", 30, end, 1), level=level, **changes
+    )
+    made = tokenise.load(wanted)
+    assert made.train.dtype == torch.uint16
+    assert_same(made, in_memory(wanted))
+    assert_same(tokenise.load(wanted), made)
+
+
+def test_parts_with_files_of_their_own(tmp_path: Path) -> None:
+    own = {"valid_files": (written(tmp_path / "v.txt", 20, seed=2),)}
+    for more in ({}, {"test_files": (written(tmp_path / "t.txt", 9, seed=3),)}):
+        wanted = request(written(tmp_path / "a.txt"), **own, **more)
+        assert_same(tokenise.load(wanted), in_memory(wanted))
+
+
+def test_counts_that_outgrow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "IN_MEMORY", 5)
+    monkeypatch.setattr(tally, "FILES", 3)
+    wanted = request(written(tmp_path / "a.txt"), vocabulary_size=20, min_count=2)
+    assert_same(tokenise.load(wanted), in_memory(wanted))
+    monkeypatch.setattr(tally, "MOST", 7)
+    with pytest.raises(TokenError, match="more than 7 different words"):
+        tokenise.load(replace(wanted, vocabulary_size=None))
+
+
+def test_processes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenise, "MOST_PROCESSES", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    wanted = request(written(tmp_path / "a.txt", 20))
+    assert_same(tokenise.load(wanted), in_memory(wanted))
+
+
+@pytest.mark.parametrize("after", [1, 4])
+@pytest.mark.parametrize("what", ["counts_of", "ids_of"])
+def test_a_stopped_start_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, after: int) -> None:
+    wanted, original, calls = request(written(tmp_path / "a.txt")), getattr(tokenise, what), []
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == after + 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(*arguments)
+
+    monkeypatch.setattr(tokenise, what, failing)
+    with pytest.raises(TokenError, match=r"No space left on device\): what is done so far is kept. Make room"):
+        tokenise.load(wanted)
+    # half a line, as a power failure leaves it, and tokens that no line tells of
+    (work,) = (tmp_path / "data" / "tokens").glob("*.part")
+    for name in ("journal.jsonl", "tokens"):
+        if (work / name).exists():
+            with open(work / name, "ab") as file:
+                file.write(b"[1")
+    assert_same(tokenise.load(wanted), in_memory(wanted))
+    pieces_there = len(pieces.plan(wanted.files, in_words=True)[0])
+    assert len(calls) == pieces_there + 1, "no piece is made twice, but the one that failed"
+    assert sorted(path.suffix for path in (tmp_path / "data" / "tokens").iterdir()) == [".lock", ".tokens"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [(0, "expected a token file"), (100, "its header has another checksum"), (5000, "its tokens have another checksum"),
+     (14, "of another version of mufuru"), (-1, "its tokens have another checksum")],
+)  # fmt: skip
+def test_a_damaged_file_is_refused(tmp_path: Path, place: int, message: str) -> None:
+    wanted = request(written(tmp_path / "a.txt", 600))
+    tokenise.load(wanted)
+    path = token_path(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(TokenError, match=f"{message}.*delete it and start again"):
+        tokenise.load(wanted)
+    path.unlink()
+    assert_same(tokenise.load(wanted), in_memory(wanted))
+
+
+@pytest.mark.parametrize("length", [0, 10, 4096, -1])
+def test_a_cut_file_is_refused(tmp_path: Path, length: int) -> None:
+    wanted = request(written(tmp_path / "a.txt"))
+    tokenise.load(wanted)
+    path = token_path(tmp_path)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(TokenError, match="delete it and start again"):
+        tokenise.load(wanted)
+
+
+def test_a_text_that_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = request(written(tmp_path / "a.txt"))
+    before = tokenise.load(wanted)
+    written(tmp_path / "a.txt", 70, seed=5)
+    assert tokenise.load(wanted).fingerprint != before.fingerprint
+    written(tmp_path / "a.txt", 50, seed=6)
+    original = token_file.complete
+
+    def changing(*arguments: Any) -> None:
+        original(*arguments)
+        written(tmp_path / "a.txt", 55)
+
+    monkeypatch.setattr(token_file, "complete", changing)
+    with pytest.raises(TokenError, match=r"a\.txt changed while it was read"):
+        tokenise.load(wanted)
+
+
+@pytest.mark.parametrize(
+    ("content", "level", "message"),
+    [(b"", "word", "is empty"), (b"\n \n", "word", "has no words"), (b"a\n" * 400 + b"\xff\n", "word", "line 401: exp"),
+     (b"a" * 900, "word", "a word of more than 100 bytes"), (b"\xef\xbb\xbf", "char", "is empty")],
+)  # fmt: skip
+def test_bad_texts(tmp_path: Path, content: bytes, level: text.Level, message: str) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        tokenise.load(request(str(path), level=level))
+    with pytest.raises(DataError, match="no such file"):
+        tokenise.load(request(str(tmp_path / "missing.txt"), level=level))
+
+
+def test_a_text_without_blanks(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("漢字ab".encode() * 500)
+    wanted = request(str(path), level="char")
+    assert_same(tokenise.load(wanted), in_memory(wanted))

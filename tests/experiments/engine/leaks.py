@@ -1,0 +1,75 @@
+"""What this process and all that it started hold: processes, threads, files, memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mufuru.experiments.engine.progress import Overall
+from mufuru.experiments.engine.sweep import Job, sweep
+from mufuru.experiments.settings import Training
+from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.logic import LogicConfig
+
+SHORT = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)
+WARM = 6
+"""Runs after which all workers have made one, and have all that they need."""
+GROWTH = 40
+"""Megabytes that a process may grow by in all later runs: heaps grow in steps."""
+
+
+class Held(NamedTuple):
+    processes: int
+    threads: int
+    files: int
+    largest: int
+    """Megabytes of the largest process."""
+
+
+def family(parent: int) -> Iterator[int]:
+    """A process and all that it started, and that those started."""
+    yield parent
+    with suppress(FileNotFoundError):
+        for task in os.listdir(f"/proc/{parent}/task"):
+            for child in Path(f"/proc/{parent}/task/{task}/children").read_text().split():
+                yield from family(int(child))
+
+
+def held(others: Collection[int] = ()) -> Held:
+    """Count what this process and all that it started hold, but for processes of others, such as earlier tests."""
+    counts = []
+    for process in set(family(os.getpid())) - set(others):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+            if "VmRSS" in status:
+                files = len(os.listdir(f"/proc/{process}/fd"))
+                counts.append((int(status["Threads"]), files, int(status["VmRSS"].split()[0]) // 1024))
+    return Held(len(counts), sum(c[0] for c in counts), sum(c[1] for c in counts), max(c[2] for c in counts))
+
+
+def assert_leaks_nothing(root: Path, count: int, monkeypatch: pytest.MonkeyPatch, cluster: str | None = None) -> None:
+    """Make many short runs, and compare what is held after a few of them with the end."""
+    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
+        pytest.skip("counts processes in /proc")
+    seen: list[Held] = []
+    settle = Overall.settle
+
+    def count_after(self: Overall, cost: float, failed: bool) -> None:
+        settle(self, cost, failed)
+        seen.append(held())
+
+    monkeypatch.setattr(Overall, "settle", count_after)
+    jobs = [Job(f"run-{seed}", "logic", replace(SHORT, seed=seed), root / f"run-{seed}") for seed in range(count)]
+    assert len(sweep(jobs, workers=2, quiet=True, cluster=cluster).done) == count
+    warm, end = seen[:WARM], seen[-3:]
+    # Ray starts threads when it likes; a leak in every second run would show
+    slack = (count - WARM) // 2 if cluster else 0
+    for name in ("processes", "threads", "files"):
+        assert min(getattr(one, name) for one in end) <= max(getattr(one, name) for one in warm) + slack, name
+    assert end[-1].largest <= max(one.largest for one in warm) + GROWTH

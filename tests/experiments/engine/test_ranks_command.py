@@ -1,0 +1,99 @@
+"""One run on several processes from the command line: torchrun itself, a rank that is killed, Ctrl-C, restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import SOURCE, Said, assert_refused, command, finish, wait_until
+from folders import assert_same_run
+
+from mufuru.experiments.record import RunFolder
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks are found in /proc")
+# 44 updates, each with a checkpoint
+OPTIONS = {"epochs": 4, "train-formulae": 101, "valid-formulae": 20, "test-formulae": 20, "batch-size": 10}
+OPTIONS |= {"evaluate-every": 20, "checkpoint-seconds": 0}
+RUN = ("logic", *(f"--{name}={value}" for name, value in OPTIONS.items()))
+
+
+def torchrun(*arguments: object, restarts: int = 0) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    line += ["--max-restarts", str(restarts), "-m", "mufuru", *map(str, arguments)]
+    variables = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+
+
+def pid_of_rank(rank: int, parent: int) -> int:
+    """The process that torchrun has started as this rank."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status, variables = (folder / "status").read_text(), (folder / "environ").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        if f"PPid:\t{parent}\n" in status and f"RANK={rank}".encode() in variables.split(b"\0"):
+            return int(folder.name)
+    raise AssertionError(f"torchrun has no rank {rank}")
+
+
+def ours(said: Said) -> list[str]:
+    """Our messages among torchrun's."""
+    return [line for line in said.err.splitlines() if line.startswith("mufuru: ")]
+
+
+def begin(folder: Path, **options: Any) -> subprocess.Popen[str]:
+    """A run that has a checkpoint."""
+    process = torchrun("train", *RUN, "--output", folder, **options)
+    wait_until(RunFolder(folder).last.exists, process)
+    return process
+
+
+def test_killed_and_started_again_or_stopped_and_resumed(tmp_path: Path) -> None:
+    """Both end with the same bits."""
+    killed, stopped = tmp_path / "killed", tmp_path / "stopped"
+    process = begin(killed, restarts=1)
+    os.kill(pid_of_rank(1, process.pid), signal.SIGKILL)
+    said = finish(process)
+    assert said.code == 0, said
+    (message,) = ours(said)
+    assert "another process of this run ended at update" in message
+    assert "resume the run from its last checkpoint, of update" in message
+    assert said.out.count("The run is in") == 1
+    assert said.err.count(f"logic in {killed}: 44 updates") == 2
+    assert "of them done" in said.err
+
+    process = begin(stopped)
+    process.send_signal(signal.SIGINT)
+    said = finish(process)
+    assert said.code != 0
+    (message,) = ours(said)
+    again = f"torchrun --nproc-per-node 2 -m mufuru train --resume {stopped}"
+    assert message.startswith("mufuru: stopped after update ")
+    assert message.endswith(f"of 44, everything is saved: resume with `{again}`")
+    said = finish(torchrun(*again.split()[5:]))
+    assert said.code == 0, said
+    assert_same_run(killed, stopped)
+
+
+def test_commands_that_one_process_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 says so, the others end."""
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    assert_refused(command(capsys, "doctor"), 1, "torchrun is for mufuru train: start mufuru doctor without it")
+    monkeypatch.setenv("RANK", "1")
+    assert command(capsys, "doctor") == (1, "", "")
+
+
+def test_a_mistake_is_reported_once(tmp_path: Path) -> None:
+    said = finish(torchrun("train", "logik", "--output", tmp_path / "run"))
+    assert said.code != 0
+    (message,) = ours(said)
+    assert "logik" in message
+    assert said.out == ""
+    assert not (tmp_path / "run").exists()

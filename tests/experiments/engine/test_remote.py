@@ -1,0 +1,200 @@
+"""Runs behind a URL: trained on this machine, kept there, resumed from there."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from folders import assert_same_run
+
+from mufuru.experiments.engine import Interrupted, RunError, fit, remote
+from mufuru.experiments.engine.errors import PlaceError
+from mufuru.experiments.engine.remote import UNFINISHED, Remote, StoreError
+from mufuru.experiments.engine.sweep import is_finished
+from mufuru.experiments.engine.work import Job, Reporter, Validation, work
+from mufuru.experiments.record import RunFolder
+from mufuru.experiments.settings import Training
+from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.logic import LogicConfig
+
+SMALL = LogicConfig(CellConfig(hidden_size=2), Training(epochs=6, batch_size=10), 0, 20, 10, 10)
+
+
+class Counting(Reporter):
+    """Asks the run to stop after a number of updates, and keeps what it sends."""
+
+    def __init__(self, stop_after: int = 10**9) -> None:
+        self.stop_after, self.fractions, self.sent = stop_after, [0.0], list[Validation]()
+
+    def send(self, fraction: float) -> None:
+        self.fractions.append(fraction)
+
+    def send_validation(self, validation: Validation) -> None:
+        self.sent.append(validation)
+
+    def asked_to_stop(self) -> bool:
+        return len(self.fractions) > self.stop_after
+
+
+@pytest.fixture
+def store() -> Iterator[str]:
+    yield "memory://bucket/runs"
+    files = fsspec.filesystem("memory")
+    if files.exists("/bucket"):
+        files.rm("/bucket", recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+
+def job(folder: Path, config: LogicConfig = SMALL) -> Job:
+    return Job("one", "logic", config, folder / "one")
+
+
+def download(store: str, folder: Path) -> Path:
+    files = Remote(store) / "one"
+    folder.mkdir()
+    for name in files.names():
+        (folder / name).write_bytes(files.read(name))
+    return folder
+
+
+def test_a_run_stopped_on_one_machine_is_resumed_on_another(store: str, tmp_path: Path) -> None:
+    one, there = job(tmp_path), Remote(store) / "one"
+    for stop_after in (3, 5):
+        with pytest.raises(Interrupted):
+            work(one, store, 60.0, Counting(stop_after))
+        assert there.names() == ["config.json", UNFINISHED]
+        assert not is_finished(one, store)
+    last = Counting()
+    assert work(one, store, 60.0, last) is None
+    # 12 updates: those of both beginnings are not made again, and their validations are sent again
+    assert len(last.fractions) - 1 == 12 - 3 - 5
+    assert [validation.number for validation in last.sent] == [1, 2, 3, 4, 5, 6]
+    assert not one.folder.exists()
+    assert is_finished(one, store)
+    records = sorted(path.name for path in one.folder.iterdir())
+    assert records == ["config.json", "environment.json", "metrics.jsonl", "result.json"]
+    fit("logic", SMALL, tmp_path / "alone")
+    assert_same_run(download(store, tmp_path / "there"), tmp_path / "alone")
+
+
+def test_a_run_that_is_killed_is_resumed_from_its_last_checkpoint(store: str, tmp_path: Path) -> None:
+    """Every update is saved and copied; the process dies in the next one, without a last word."""
+
+    class Dying(Counting):
+        def send(self, fraction: float) -> None:
+            super().send(fraction)
+            if len(self.fractions) > 7:
+                self.mirror.push = lambda: None  # type: ignore[method-assign]
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work(job(tmp_path), store, 0.0, Dying())
+    rest = Counting()
+    assert work(job(tmp_path), store, 60.0, rest) is None
+    assert len(rest.fractions) - 1 == 12 - 6
+    fit("logic", SMALL, tmp_path / "alone")
+    assert_same_run(download(store, tmp_path / "there"), tmp_path / "alone")
+
+
+def test_a_failed_run_keeps_what_it_has(store: str, tmp_path: Path) -> None:
+    wild = replace(SMALL, training=replace(SMALL.training, learning_rate=1e300))
+    failure = work(job(tmp_path, wild), store, 60.0, Counting())
+    assert failure is not None
+    assert "learning rate 1e+300" in failure
+    assert (Remote(store) / "one").has("config.json")
+
+
+def test_other_settings_behind_the_url_are_refused(store: str, tmp_path: Path) -> None:
+    work(job(tmp_path), store, 60.0, Counting())
+    with pytest.raises(RunError, match=r"memory://bucket/runs/one has other settings: seed is 0 there and 1 here"):
+        is_finished(job(tmp_path, replace(SMALL, seed=1)), store)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Remote(store)
+    place.write("state", b"old")
+
+    def break_off(path: str, content: bytes, **_: Any) -> None:
+        with place.files.open(path, "wb") as file:
+            file.write(content[:2])
+        raise OSError("the network is gone")
+
+    monkeypatch.setattr(place.files, "pipe_file", break_off)
+    with pytest.raises(StoreError, match=r"cannot use memory://bucket/runs \(OSError: the network is gone\)"):
+        place.write("state", b"newer")
+    assert place.read("state") == b"old"
+    assert place.names() == ["state"]
+
+
+def test_a_network_that_fails_for_a_moment_is_tried_again(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, failures = Remote(store), [OSError("once"), OSError("twice")]
+    put = place.files.pipe_file
+
+    def flaky(path: str, content: bytes, **_: Any) -> None:
+        if failures:
+            raise failures.pop()
+        put(path, content)
+
+    monkeypatch.setattr(place.files, "pipe_file", flaky)
+    place.write("state", b"new")
+    assert place.read("state") == b"new"
+
+
+def test_a_url_without_its_package_names_it() -> None:
+    fsspec.register_implementation("moon", "no_such_package.Moon", clobber=True, errtxt="Install no_such_package")
+    with pytest.raises(PlaceError, match=r"^moon:// needs a package that is not installed here: Install no_such_pack"):
+        Remote("moon://crater/runs")
+
+
+def test_an_unknown_url_is_refused() -> None:
+    with pytest.raises(PlaceError, match=r"cannot open nowhere://runs: Protocol not known: nowhere\. Expected a URL"):
+        Remote("nowhere://runs")
+
+
+def test_a_full_disk_behind_the_url_ends_the_run_with_a_sentence(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted):
+        work(job(tmp_path), store, 60.0, Counting(3))
+    before = (Remote(store) / "one").read(UNFINISHED)
+
+    def full(self: Remote, name: str, put: Any) -> None:
+        raise StoreError(f"cannot use {self.url} (OSError: No space left on device): what it holds is untouched")
+
+    monkeypatch.setattr(remote.Remote, "_put", full)
+    failure = work(job(tmp_path), store, 0.0, Counting())
+    assert failure is not None
+    assert failure.startswith("cannot use memory://bucket/runs/one (OSError: No space left")
+    assert (Remote(store) / "one").read(UNFINISHED) == before
+
+
+def test_records_of_a_finished_run_are_all_that_reports_need(store: str, tmp_path: Path) -> None:
+    one = job(tmp_path)
+    work(one, store, 60.0, Counting())
+    remote.fetch_records(Remote(store) / "one", RunFolder(one.folder))
+    remote.fetch_weights(Remote(store) / "one", RunFolder(one.folder))
+    assert RunFolder(one.folder).finished
+    assert RunFolder(one.folder).best.exists()
+
+
+def test_a_signal_reaches_the_run(store: str, tmp_path: Path) -> None:
+    class Signalled(Counting):
+        def send(self, fraction: float) -> None:
+            super().send(fraction)
+            if len(self.fractions) == 3:
+                signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as caught:
+        work(job(tmp_path), store, 60.0, Signalled())
+    assert caught.value.number == signal.SIGTERM
+    assert (Remote(store) / "one").has(UNFINISHED)

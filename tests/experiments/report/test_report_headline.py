@@ -1,0 +1,50 @@
+"""The table of the first page: the paper's numbers, and ours where there are runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from report_records import made
+
+from mufuru.experiments.record import Record
+from mufuru.experiments.report.experiment import headline
+from mufuru.experiments.report.measure import ACCURACY, PERPLEXITY, summarise
+from mufuru.experiments.reproduce import EXPERIMENTS
+
+
+def model(task: str, group: str, cell: str, metric: str, value: float, seed: int) -> Record:
+    record = made(group, cell, seed=seed, task=task)
+    return replace(record, result={**record.result, "test": {metric: value}})
+
+
+def test_without_runs_it_has_the_papers_numbers() -> None:
+    rows = headline(EXPERIMENTS.values(), {}).rows
+    assert [row[1:] for row in rows] == [
+        ("no number", "no number", "–", "–"),
+        ("no number", "no number", "–", "–"),
+        ("123.0", "119.7", "–", "–"),
+        ("no number", "no number", "–", "–"),
+        ("87.3", "87.6", "–", "–"),
+        ("no number", "no number", "–", "–"),
+    ]
+
+
+def test_each_row_has_its_own_runs() -> None:
+    logic = [made("sweep", test=0.9), made("sweep", size=16, test=0.1), made("solved", "gru", test=0.8)]
+    lm = [model("lm", "paper", "gru", "perplexity", value, seed) for seed, value in enumerate((120.0, 122.0))]
+    lm += [model("lm", "best", "mufuru", "perplexity", 90.0, 0)]
+    sentiment = [model("classify", "paper", "mufuru", "accuracy", 0.875, 0)]
+    sentiment += [model("classify", "best", "gru", "accuracy", 0.885, 0)]
+    rows = headline(EXPERIMENTS.values(), {"logic": logic, "lm": lm, "sentiment": sentiment}).rows
+    assert rows[0][3:] == ("–", "90.00 (n/a)")
+    assert rows[1][3:] == ("80.00 (n/a)", "–")
+    # Student's t for two runs is 12.706, and the deviation of the mean 1
+    assert rows[2][3:] == ("121.0 (108.3–133.7)", "–")
+    assert rows[3][3:] == ("–", "90.0 (n/a)")
+    assert rows[4][3:] == ("–", "87.50 (n/a)")
+    assert rows[5][3:] == ("88.50 (n/a)", "–")
+
+
+def test_no_interval_goes_beyond_what_is_possible() -> None:
+    assert ACCURACY.interval(summarise([99.0, 100.0])) == "99.50 (93.15–100.00)"
+    assert PERPLEXITY.interval(summarise([119.0, 121.0])) == "120.0 (107.3–132.7)"

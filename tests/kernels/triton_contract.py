@@ -1,0 +1,750 @@
+"""The Triton kernel against the reference, in the interpreter or on a GPU: `test_triton_contract.py` runs this file
+in a process of its own, for the interpreter with TRITON_INTERPRET=1 set before Triton is imported.
+
+The interpreter runs a kernel's programs one after the other in NumPy: it shows wrong values, and no races.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernel_calls import (
+    UNEVEN,
+    assert_close,
+    everything,
+    gradients,
+    leaves_of,
+    make_call,
+    outputs_of,
+    replace_weights,
+)  # fmt: skip
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional
+
+import mufuru
+from mufuru import ops
+from mufuru.kernels import Call, Masks, call_to, reference
+from mufuru.kernels import triton as kernel
+from mufuru.kernels.call import MASKS, N_DIFFERENTIABLE, interpreted
+from mufuru.ops import resolve
+
+if not interpreted() and not torch.cuda.is_available():
+    pytest.skip("run by test_triton_contract.py, in Triton's interpreter or on a GPU", allow_module_level=True)
+
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from mufuru.kernels.triton import operators, own, persistent, pointwise, prepare, tiled
+from mufuru.kernels.triton.operations import CODES, composed
+from mufuru.kernels.triton.plan import REGIMES, Plan
+
+DEVICE = "cpu" if interpreted() else "cuda"
+BUILT_IN = tuple(op.name for op in ops.native())
+# the interpreter computes in NumPy, which warns where a GPU goes on
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the interpreter's time goes into patching triton.language again for every function that a kernel calls,
+    and into checks of integers for overflow, which `test_no_integer_overflows` makes."""
+    if DEVICE != "cpu":
+        return
+    monkeypatch.setattr(
+        interpreter.InterpretedFunction, "__call__", lambda self, *args, **options: self.rewrite()(*args, **options)
+    )
+    unchecked = interpreter.InterpreterOptions(sanitize_overflow=False)
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", unchecked)
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 16, so that small layers have several, and edges."""
+    choose: Any = vars(prepare)["plan"]
+
+    def small(*args: Any) -> Plan:
+        how: Plan = choose(*args)
+        if how.regime == "persistent":
+            return how
+        return how._replace(tile={"BLOCK_B": 16, "BLOCK_H": 16, "BLOCK_K": 16})
+
+    monkeypatch.setattr(prepare, "plan", small)
+
+
+@pytest.fixture(params=REGIMES)
+def regime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("MUFURU_TRITON_REGIME", request.param)
+    return request.param
+
+
+def agree(call: Call, tolerance: float | None = None) -> None:
+    """All that comes out, with all gradients, and again without gradients."""
+    assert kernel.obstacle(call) == ""
+    leaves = leaves_of(call)
+    expected = everything(reference.sequence, call, leaves)
+    assert_close(everything(kernel.sequence, call, leaves), expected, tolerance)
+    with torch.no_grad():
+        plain = outputs_of(kernel.sequence(call))
+    assert_close(plain, {name: expected[name] for name in plain}, tolerance)
+
+
+def single(*args: Any, **options: Any) -> Call:
+    """A random call in float32 on the device; its lengths stay on the CPU."""
+    call = make_call(*args, **{"dtype": torch.float32} | options)
+    tensors = [
+        tensor if tensor is None or tensor is call.batch_sizes else tensor.detach().to(DEVICE)
+        for tensor in call.tensors()
+    ]
+    for tensor in tensors[:N_DIFFERENTIABLE]:
+        if tensor is not None:
+            tensor.requires_grad_()
+    return call.settings().call(tensors)
+
+
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "ops": (("keep", "replace"), ("replace",), ("forget", "max"), ops.PAPER, BUILT_IN[::-1]),
+    "reset": ("before", "after", None),
+    "activation": ("tanh", "sigmoid"),
+    "controller": (None, 7, 18),
+    "controller_activation": ("tanh", "relu"),
+    "bias": (True, False),
+    "batch_sizes": (None, UNEVEN, (5, 2)),
+    "reverse": (False, True),
+    "masks": ((), ("state",), ("zoneout",), ("allowed",), ("resets",), ("state", "zoneout", "allowed", "resets")),
+    "trace": (False, True),
+}
+COUNT = int(os.environ.get("COMBINATIONS", "5"))
+
+
+@pytest.mark.parametrize("combination", range(COUNT))
+def test_combinations(regime: str, combination: int) -> None:
+    rows = random.Random(REGIMES.index(regime)).sample(list(itertools.product(*OPTIONS.values())), COUNT)
+    agree(single(hidden=19, **dict(zip(OPTIONS, rows[combination], strict=True))))
+
+
+ONE: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "reset after": {"reset": "after"},
+    "no reset": {"reset": None},
+    "sigmoid": {"activation": "sigmoid"},
+    "controller": {"controller": 7},
+    "controller with relu": {"controller": 7, "controller_activation": "relu"},
+    "no bias": {"bias": False},
+    "uneven": {"batch_sizes": UNEVEN},
+    "backwards": {"batch_sizes": UNEVEN, "reverse": True},
+    "everything": {"masks": ("state", "zoneout", "allowed", "resets"), "controller": 7, "batch_sizes": UNEVEN},
+}
+
+
+@pytest.mark.parametrize("option", ONE)
+def test_one_option(regime: str, option: str) -> None:
+    agree(single(("keep", "max", "replace"), hidden=11, trace=False, **ONE[option]))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _composed(s, v, value, ds, dv, CODE: tl.constexpr, FUNCTIONS: tl.constexpr, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, COUNT)
+    a, b, c = composed(CODE, FUNCTIONS, tl.load(s + at), tl.load(v + at))
+    tl.store(value + at, a)
+    tl.store(ds + at, b)
+    tl.store(dv + at, c)
+
+
+def composed_by_triton(code: int, s: Tensor, v: Tensor, function: Any = None) -> tuple[Tensor, ...]:
+    found = tuple(torch.empty_like(s) for _ in range(3))
+    functions = () if function is None else (function,)
+    _composed[(1,)](s, v, *found, CODE=code, FUNCTIONS=functions, COUNT=len(s))
+    return found
+
+
+def composed_by_torch(function: Callable[[Tensor, Tensor], Tensor], s: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    s, v = s.clone().requires_grad_(), v.clone().requires_grad_()
+    value = function(s, v)
+    if not value.requires_grad:
+        return value, torch.zeros_like(s), torch.zeros_like(s)
+    ds, dv = torch.autograd.grad(value.sum(), (s, v), materialize_grads=True)
+    return value.detach(), ds, dv
+
+
+EDGES = torch.tensor([-2.0, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 2.0], device=DEVICE)
+GRID = EDGES.repeat_interleave(8), EDGES.repeat(8)
+"""All pairs: many are ties."""
+
+
+@pytest.mark.parametrize("op", ops.native(), ids=lambda op: op.name)
+def test_operation_beside_its_row(op: ops.Op) -> None:
+    """Value and derivatives, at ties too; NaN comes through as in torch."""
+    assert op.native_code in CODES
+    rows = [torch.nan, 1.0, torch.nan, 0.0], [0.5, torch.nan, torch.nan, 0.0]
+    nan = tuple(torch.tensor(row, device=DEVICE) for row in rows)
+    for s, v in (GRID, nan):
+        found, wanted = composed_by_triton(op.native_code, s, v), composed_by_torch(op.function, s, v)
+        torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0, equal_nan=True)
+        if s is GRID[0]:
+            torch.testing.assert_close(found[1:], wanted[1:], rtol=0, atol=0)
+
+
+def test_every_operation_has_a_code() -> None:
+    assert {op.native_code for op in ops.native()} == set(CODES)
+
+
+def soft(s: Tensor, v: Tensor) -> Tensor:
+    return torch.tanh(s + 0.5 * v)
+
+
+def gated(s: Tensor, v: Tensor) -> Tensor:
+    return s * torch.sigmoid(3 * v) + torch.where(s > v, s, 0.1 * v)
+
+
+def smooth(s: Tensor, v: Tensor) -> Tensor:
+    return functional.softplus(s) - functional.gelu(v) + torch.lerp(s, v, 0.25) ** 2
+
+
+def bounded(s: Tensor, v: Tensor) -> Tensor:
+    return (s + v).clamp(-0.6, 0.6) + functional.relu(s) * torch.maximum(s, v) / (1 + v.abs())
+
+
+def waves(s: Tensor, v: Tensor) -> Tensor:
+    return torch.sin(s) * torch.cos(v) + torch.log1p(s * s) - torch.exp(-v) + functional.elu(s) + functional.silu(v)
+
+
+def rooted(s: Tensor, v: Tensor) -> Tensor:
+    return (s * s + v * v + 0.1).sqrt() + torch.erf(s) + torch.sign(v) * torch.minimum(s, v) + s * (v > 0)
+
+
+@pytest.mark.parametrize("function", [soft, gated, smooth, bounded, waves, rooted])
+def test_python_operation_is_translated(function: Any) -> None:
+    (op,) = resolve([function])
+    found = own.translation(op.code)
+    assert found.reason == ""
+    s, v = torch.randn(64, device=DEVICE), torch.randn(64, device=DEVICE)
+    translated = composed_by_triton(ops.CUSTOM, s, v, found.function)
+    # Triton's exp, log and division are right to a few units in the last place
+    torch.testing.assert_close(translated, composed_by_torch(function, s, v), rtol=1e-5, atol=1e-6)
+
+
+def test_python_operations_in_a_layer(regime: str) -> None:
+    agree(single(("keep", soft, "max", gated), hidden=11))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda s, v: s if s.sum() > 0 else v, "not element-wise|cannot be traced to Triton"),
+        (lambda s, v: s.roll(1, -1), "is not element-wise"),
+        (lambda s, v: torch.hypot(s, v), "uses hypot, which has no translation to Triton"),
+        (lambda s, v: s / s.size(-1), "uses sym_size, which has no translation|is not element-wise"),
+        (lambda s, v: (1 + s.abs()) ** 1.7, "uses a power of"),
+        (lambda s, v: s + torch.rand_like(v), "draws random numbers"),
+    ],
+)
+def test_python_operation_that_has_no_translation(function: Any, reason: str) -> None:
+    layer = mufuru.MuFuRU(3, 4, ops=("keep", function), kernel="triton", device=DEVICE)
+    with pytest.raises(RuntimeError, match=reason):
+        layer(torch.randn(2, 3, 3, device=DEVICE))
+
+
+def test_a_python_operation_that_changes_is_translated_anew() -> None:
+    factor = [0.5]
+    layer = mufuru.MuFuRU(3, 4, ops=("keep", lambda s, v: factor[0] * s + v), kernel="triton", device=DEVICE)
+    x = torch.randn(2, 3, 3, device=DEVICE)
+    for factor[0] in (0.5, 0.25):
+        with mufuru.use_kernel("reference"):
+            expected = layer(x)[0]
+        torch.testing.assert_close(layer(x)[0], expected)
+
+
+def test_a_limit_far_from_0_that_changes_is_translated_anew() -> None:
+    limit = [2.9]
+    layer = mufuru.MuFuRU(3, 4, ops=("keep", lambda s, v: (3 * v).clamp(max=limit[0])), kernel="triton", device=DEVICE)
+    x = 20 * torch.randn(2, 3, 3, device=DEVICE)
+    for limit[0] in (2.9, 2.5):
+        with mufuru.use_kernel("reference"):
+            expected = layer(x)[0]
+        torch.testing.assert_close(layer(x)[0], expected)
+
+
+def test_a_python_operation_that_changes_before_the_backward_pass_is_noticed() -> None:
+    factor = [0.5]
+    layer = mufuru.MuFuRU(3, 4, ops=("keep", lambda s, v: factor[0] * s + v), kernel="triton", device=DEVICE)
+    output = layer(torch.randn(2, 3, 3, device=DEVICE))[0]
+    factor[0] = 0.25
+    with pytest.raises(RuntimeError, match="gives other values than in the forward pass"):
+        output.sum().backward()
+
+
+def test_it_has_all_masks_of_a_call() -> None:
+    """Masks go to the loops by their places."""
+    names = [row.name for row in MASKS]
+    for loop in (
+        persistent.forward,
+        persistent.backward,
+        tiled.forward,
+        tiled.backward,
+        tiled.renew_step,
+        tiled.return_step,
+    ):
+        begin = loop.arg_names.index("offsets") + 1
+        assert loop.arg_names[begin : begin + len(names)] == names, loop.fn.__name__
+
+
+def tied(call: Call) -> Call:
+    """State and features both 0, where max, min and diff have a corner; the logits are random still."""
+
+    def without_features(weight: Tensor) -> Tensor:
+        changed = weight.detach().clone()
+        changed[: call.unit.hidden_size] = 0
+        return changed.requires_grad_()
+
+    names = ("ih", "hh", "bias_ih", "bias_hh")
+    weights = call.weights._replace(**{name: without_features(getattr(call.weights, name)) for name in names})
+    return call._replace(weights=weights, s0=torch.zeros_like(call.s0, requires_grad=True))
+
+
+def strided(tensor: Tensor) -> Tensor:
+    """The same numbers, two apart in every direction, between NaN."""
+    wide = torch.full([2 * size for size in tensor.shape], torch.nan, dtype=tensor.dtype, device=DEVICE)
+    view = wide[tuple(slice(None, None, 2) for _ in tensor.shape)]
+    return view.copy_(tensor.detach()).requires_grad_()
+
+
+def with_strides(call: Call) -> Call:
+    call = replace_weights(call, strided)
+    masks = Masks(*(None if mask is None else mask.t().contiguous().t() for mask in call.masks))
+    return call._replace(x=strided(call.x), s0=strided(call.s0), masks=masks)
+
+
+EDGE_CASES: dict[str, Callable[[], Call]] = {
+    "ties": lambda: tied(single(("max", "min", "diff", "keep"))),
+    "one step": lambda: single(steps=1),
+    "no step": lambda: single(steps=0),
+    "no batch": lambda: single(batch=0),
+    "no lengths": lambda: single(batch_sizes=()),
+    "controller, no step": lambda: single(steps=0, controller=7),
+    "two blocks of sequences": lambda: single(("keep", "replace"), batch=19, batch_sizes=(18, 17, 1), controller=7),
+    "one unit": lambda: single(hidden=1),
+    "a power of two": lambda: single(hidden=16, controller=16),
+    "strided": lambda: with_strides(single(masks=("state", "zoneout", "allowed"))),
+}
+
+
+@pytest.mark.parametrize("case", EDGE_CASES)
+def test_edges(regime: str, case: str) -> None:
+    agree(EDGE_CASES[case]())
+
+
+def test_padding_is_never_read(regime: str) -> None:
+    """A compiler gives a call rows beyond the last step's: NaN there stays there."""
+    call = single(batch_sizes=UNEVEN, controller=7)
+    padded = torch.cat([call.x.detach(), torch.full((3, 3), torch.nan, device=DEVICE)]).requires_grad_()
+    agree(call._replace(x=padded))
+
+
+@pytest.mark.parametrize("where", ["x", *(pytest.param(name, marks=pytest.mark.slow) for name in ("s0", "k0"))])
+def test_nan_stays_in_its_row(regime: str, where: str) -> None:
+    call = single(("keep", "max", "replace"), controller=7)
+    clean = kernel.sequence(call)
+    with torch.no_grad():
+        getattr(call, where)[2] = torch.nan
+    result = kernel.sequence(call)
+    others = torch.arange(5, device=DEVICE) != 2
+    steps, clean_steps = (r.output.view(4, 5, 11) for r in (result, clean))
+    assert torch.equal(steps[:, others], clean_steps[:, others])
+    assert steps[-1, 2].isnan().all()
+    leaves = leaves_of(call)
+    found, wanted = (
+        torch.autograd.grad(sequence(call).output.sum(), list(leaves.values()))
+        for sequence in (kernel.sequence, reference.sequence)
+    )
+    for name, gradient, expected in zip(leaves, found, wanted, strict=True):
+        assert torch.equal(gradient.isnan(), expected.isnan()), name
+
+
+def test_an_operation_whose_bias_is_minus_infinity() -> None:
+    for forbidden in (0, 3, 6):
+        call = single()
+        assert call.weights.bias_ih is not None
+        with torch.no_grad():
+            call.weights.bias_ih[-7 * 11 :].view(7, 11)[forbidden] = -torch.inf
+        agree(call)
+
+
+def test_gradients_of_some_outputs_only(regime: str) -> None:
+    call = single(("keep", "max"), controller=7, batch_sizes=UNEVEN)
+    for wanted in (("output",), ("s_n",), ("k_n",), ("p",), ("v",)):
+        found = []
+        for sequence in (kernel.sequence, reference.sequence):
+            result = sequence(call)._asdict()
+            total = sum(result[name].square().sum() for name in wanted)
+            found.append(torch.autograd.grad(total, list(leaves_of(call).values()), materialize_grads=True))
+        assert_close(*(dict(zip(leaves_of(call), grads, strict=True)) for grads in found))
+
+
+def weighted(call: Call, sequence: Any, leaves: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Outputs and gradients of a sum with fixed random weights, that are the same in every dtype."""
+    outputs = outputs_of(sequence(call))
+    generator = torch.Generator().manual_seed(7)
+    weights = [torch.randn(tensor.shape, generator=generator).to(DEVICE, dtype) for tensor in outputs.values()]
+    total = sum(
+        (weight.float() * tensor.float()).sum() for weight, tensor in zip(weights, outputs.values(), strict=True)
+    )
+    found = torch.autograd.grad(total, list(leaves.values()))
+    return {**outputs, **{f"gradient of {name}": grad for name, grad in zip(leaves, found, strict=True)}}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(regime: str, dtype: torch.dtype) -> None:
+    """Products of rounded numbers: an error of a few units of the dtype, relative to the norm."""
+    rounded = call_to(single(("keep", "max", "replace", "mul"), hidden=19, controller=7, trace=False), dtype)
+    tensors = [None if tensor is None else tensor.detach().requires_grad_() for tensor in rounded.tensors()]
+    call = rounded.settings().call(tensors)
+    leaves = leaves_of(call)
+    found = weighted(call, kernel.sequence, leaves, dtype)
+    wanted = weighted(call_to(call, torch.float32), reference.sequence, leaves, dtype)
+    limit = {torch.bfloat16: 2**-5, torch.float16: 2**-8}[dtype]
+    for name, tensor in wanted.items():
+        error = (found[name].detach().float() - tensor.detach()).norm() / tensor.detach().norm()
+        assert found[name].dtype == dtype, name
+        assert error < limit, (name, error)
+
+
+def test_autocast_multiplies_in_bfloat16(regime: str) -> None:
+    """In float32, with products in bfloat16: `Call.bfloat16`."""
+    call = single(("keep", "max", "replace"), hidden=19)._replace(bfloat16=True)
+    leaves = leaves_of(call)
+    found, wanted = everything(kernel.sequence, call, leaves), everything(reference.sequence, call, leaves)
+    errors = {
+        name: float((found[name] - tensor).detach().norm() / tensor.detach().norm()) for name, tensor in wanted.items()
+    }
+    assert all(found[name].dtype == torch.float32 for name in found)
+    assert 1e-6 < max(errors.values()) < 2**-5, errors
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _far(found, step, batch, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Addresses, as differences from the base, of the last tile of a step far down."""
+    first, alive = pointwise.span(step, batch, None)
+    start = tl.program_id(0).to(tl.int64) * BLOCK + (pointwise.long(batch) - BLOCK)
+    down = tl.arange(0, BLOCK)
+    tile = pointwise.at(found, first + start, down, width, tl.arange(0, BLOCK))
+    tl.store(found + down, (tl.max(tile.to(tl.int64), 1) - found.to(tl.int64)) // 8)
+    tl.store(found + BLOCK, alive)
+
+
+def test_offsets_need_64_bits() -> None:
+    """The index expressions of the kernels for more than 2**31 elements; nothing of the size is allocated."""
+    found, step, batch, width = torch.zeros(17, dtype=torch.int64, device=DEVICE), 1_000_000, 4096, 8 * 1024
+    _far[(1,)](found, step, batch, width, BLOCK=16)
+    rows = step * batch + batch - 16 + torch.arange(16)
+    assert step * batch > 2**31  # rows alone
+    assert int(rows[-1]) * width > 2**40
+    assert found[:16].tolist() == (rows * width + 15).tolist()
+    assert int(found[16]) == batch
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter checks it")
+def test_no_integer_overflows(regime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", interpreter.InterpreterOptions())
+    agree(single(("keep", "max"), batch_sizes=(5, 2), masks=("resets",)))
+
+
+def test_offsets_of_packed_rows_are_64_bit() -> None:
+    call = single(batch_sizes=UNEVEN)
+    offsets = prepare._offsets(call)
+    assert offsets is not None
+    assert offsets.dtype == torch.int64
+    assert offsets.tolist() == [0, 4, 8, 11, 12]
+
+
+def test_a_graph_may_be_walked_twice() -> None:
+    call = single(reset="after", controller=7)
+    result = kernel.sequence(call)
+    first = gradients(result, leaves_of(call), retain_graph=True)
+    for name, grad in gradients(result, leaves_of(call)).items():
+        assert torch.equal(first[name], grad), name
+
+
+def test_changing_the_output_in_place_is_noticed() -> None:
+    result = kernel.sequence(single())
+    with torch.no_grad():
+        result.output.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.output.sum().backward()
+
+
+def layers(**options: Any) -> tuple[Any, Any]:
+    """The same layer on both kernels."""
+    torch.manual_seed(3)
+    made = mufuru.MuFuRU(3, 5, device=DEVICE, **options)
+    other = mufuru.MuFuRU(3, 5, device=DEVICE, **options)
+    other.load_state_dict(made.state_dict())
+    made.kernel, other.kernel = "triton", "reference"
+    return made, other
+
+
+def assert_layers_agree(made: Any, other: Any, call: Callable[[Any], Tensor]) -> None:
+    found, wanted = call(made), call(other)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    for model, value in ((made, found), (other, wanted)):
+        model.zero_grad()
+        value.square().sum().backward()
+    for (name, one), another in zip(made.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, another.grad, rtol=1e-4, atol=1e-4, msg=name)
+
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "two layers, two directions": {"num_layers": 2, "bidirectional": True},
+    "controller": {"controller_size": 4},
+    "learned state": {"learn_initial_state": True},
+}
+
+
+@pytest.mark.parametrize("options", LAYERS)
+def test_through_the_layer(options: str) -> None:
+    made, other = layers(**LAYERS[options])
+    x = torch.randn(4, 3, 3, device=DEVICE)
+    lengths = torch.tensor([2, 4, 3])
+    assert_layers_agree(made, other, lambda model: model(x)[0])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    assert_layers_agree(made, other, lambda model: model(packed)[0].data)
+
+
+def test_resets_and_trace_through_the_layer() -> None:
+    made, other = layers()
+    x, resets = torch.randn(4, 3, 3, device=DEVICE), torch.rand(4, 3, device=DEVICE) < 0.4
+    assert_layers_agree(made, other, lambda model: model(x, resets=resets)[0])
+    torch.testing.assert_close(made.trace(x).weights(), other.trace(x).weights(), rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_and_autocast_through_the_layer() -> None:
+    made, other = layers()
+    x = torch.randn(4, 3, 3, device=DEVICE)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        output = made(x)[0]
+    torch.testing.assert_close(output.float(), other(x)[0], rtol=0, atol=0.05)
+    half = made.bfloat16()(x.bfloat16())[0]
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), other(x)[0], rtol=0, atol=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_as_one_graph(backend: str) -> None:
+    made, other = layers(num_layers=2)
+    x = torch.randn(4, 3, 3, device=DEVICE)
+    run = torch.compile(lambda model: model(x)[0] * 2, backend=backend, fullgraph=True)
+    found = run(made)
+    torch.testing.assert_close(found, other(x)[0] * 2, rtol=1e-4, atol=1e-5)
+    assert_layers_agree(made, other, lambda model: run(model) if model is made else model(x)[0] * 2)
+
+
+def test_per_sample_gradients_by_vmap() -> None:
+    made, other = layers()
+    x = torch.randn(3, 4, 3, device=DEVICE)
+    found = []
+    for model in (made, other):
+        parameters = dict(model.named_parameters())
+
+        def loss(weights: Any, one: Tensor, model: Any = model) -> Tensor:
+            total: Tensor = torch.func.functional_call(model, weights, (one,))[0].square().sum()
+            return total
+
+        found.append(torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x))
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-4, atol=1e-4, msg=name)
+
+
+def test_second_derivatives() -> None:
+    made, other = layers(controller_size=3)
+    x = torch.randn(3, 2, 3, requires_grad=True, device=DEVICE)
+    found = []
+    for model in (made, other):
+        (grad,) = torch.autograd.grad(model(x)[0].square().sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(grad.square().sum(), [x, *model.parameters()], materialize_grads=True))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
+
+
+def test_checkpointing() -> None:
+    made, other = layers(checkpoint_every=2)
+    x = torch.randn(5, 3, 3, device=DEVICE)
+    assert_layers_agree(made, other, lambda model: model(x)[0])
+
+
+def test_the_operators_are_as_torch_wants_them() -> None:
+    from mufuru.kernels.operators import options_of
+
+    call = single(("keep", "max"), controller=7, batch_sizes=UNEVEN)
+    arguments = (*call.tensors(), *options_of(call))
+    checked = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.mufuru.triton_forward.default, arguments, test_utils=checked)
+
+
+def arguments_of(call: Call) -> tuple[dict[str, Any], Any]:
+    from mufuru.kernels.call import INPUTS
+    from mufuru.kernels.operators import options_of
+
+    tensors = (None if tensor is None else tensor.detach() for tensor in call.tensors())
+    return {row.name: tensor for row, tensor in zip(INPUTS, tensors, strict=True)}, options_of(call)
+
+
+def by_operator(call: Call, **changes: Any) -> tuple[Tensor, ...]:
+    given, options = arguments_of(call)
+    found: tuple[Tensor, ...] = operators._forward_op(*(given | changes).values(), *options)
+    return found
+
+
+def freed(tensor: Tensor) -> Tensor:
+    tensor = tensor.clone()
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+SPECIAL: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "negative": ("hh", lambda t: torch._neg_view(-t)),
+    "zeros without memory": ("s0", lambda t: torch._efficientzerotensor(t.shape, dtype=t.dtype, device=t.device)),
+    "strided": ("x", lambda t: strided(t).detach()),
+    "expanded": ("zoneout", lambda t: t[:1].expand_as(t)),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_the_operator_takes_tensors_that_are_more_than_their_memory(kind: str) -> None:
+    """Also as gradients of the outputs."""
+    call = single(("keep", "max"), masks=("zoneout",), trace=False)
+    given, options = arguments_of(call)
+    name, change = SPECIAL[kind]
+    special = change(given[name])
+    plain = special.clone() if special._is_zerotensor() else special.resolve_neg().contiguous()
+    found, wanted = by_operator(call, **{name: special}), by_operator(call, **{name: plain})
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    grad = torch.randn_like(found[0])
+    grads = []
+    for one in (torch._neg_view(-grad), grad):
+        args = (one, None, None, None, None, *given.values(), *options, found[0], found[-1], True)
+        grads.append(operators._backward_op(*args))
+    torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=0)
+
+
+WRONG: dict[str, tuple[dict[str, Callable[[Any], Any]], str]] = {
+    "freed": ({"hh": freed}, "hh has the shape .* memory was freed or cut"),
+    "a row short": ({"hh": lambda t: t[:-1]}, r"hh should be .* of shape \[44, 11\] on .*, got .* \[43, 11\]"),
+    "another dtype": ({"bias_ih": Tensor.double}, "bias_ih should be torch.float32 .*, got torch.float64"),
+    "sparse": ({"x": Tensor.to_sparse}, "x should be a dense tensor, got one that is sparse"),
+    "three dimensions": ({"x": lambda t: t[None]}, r"x should have two dimensions, got \[1, 12, 3\]"),
+    "one bias": ({"bias_hh": lambda t: None}, "bias_hh should be there"),
+    "a mask of numbers": ({"resets": Tensor.float}, "resets should be torch.bool"),
+    "rows missing": ({"x": lambda t: t[:-1], "resets": lambda t: t[:-1]}, "x should have 12 rows, .* got 11"),
+    "a step that grows": ({"batch_sizes": lambda t: t.flip(0)}, "batch_sizes should fall from at most 5"),
+    "rows of no step": ({"batch_sizes": lambda t: None}, "each of the 5 sequences in every step, got 12 rows"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_the_operator_refuses_in_a_sentence(kind: str) -> None:
+    call, (changes, message) = single(("keep", "max"), batch_sizes=UNEVEN, masks=("resets",)), WRONG[kind]
+    given, _ = arguments_of(call)
+    with pytest.raises((RuntimeError, TypeError), match=message):
+        by_operator(call, **{name: change(given[name]) for name, change in changes.items()})
+
+
+def test_the_operator_refuses_another_device() -> None:
+    """Called directly: the dispatcher has a kernel of its own for the only other device that is always there."""
+    from mufuru.kernels.triton.checks import checked_call
+
+    given, options = arguments_of(single())
+    with pytest.raises(RuntimeError, match=r"ih should be .*, got .* on meta"):
+        checked_call([*(given | {"ih": given["ih"].to("meta")}).values()], options)
+
+
+def test_the_backward_operator_refuses_wrong_gradients() -> None:
+    call = single(("keep", "max"), trace=False)
+    given, options = arguments_of(call)
+    out = by_operator(call)
+    for grad in (out[0][:-1], out[0].double()):
+        with pytest.raises(RuntimeError, match=r"output should be torch.float32 of shape \[20, 11\]"):
+            operators._backward_op(
+                grad, None, None, None, None, *given.values(), *options, out[0], out[-1], True
+            )  # fmt: skip
+
+
+def test_what_it_cannot_do() -> None:
+    x = torch.randn(2, 3, 3, dtype=torch.float64, device=DEVICE)
+    with pytest.raises(RuntimeError, match="it computes in float32, bfloat16 and float16"):
+        mufuru.MuFuRU(3, 4, kernel="triton", dtype=torch.float64, device=DEVICE)(x)
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="no forward-mode derivatives"):
+        mufuru.MuFuRU(3, 4, kernel="triton", device=DEVICE)(torch.randn(2, 3, 3, device=DEVICE))
+    assert ("interpreted" if DEVICE == "cpu" else torch.cuda.get_device_name()) in kernel.status()
+
+
+needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+
+
+@needs_gpu
+def test_captured_in_a_graph(regime: str) -> None:
+    """No launch depends on a number on the device, so that both passes can be captured and replayed."""
+    layer, _ = layers(num_layers=2)
+    x = torch.randn(6, 20, 3, device=DEVICE)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            layer(x)[0].sum().backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    layer.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = layer(x)[0]
+        output.sum().backward()
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.testing.assert_close(output, layer(x)[0])
+
+
+@needs_gpu
+def test_two_streams_at_once(regime: str) -> None:
+    layer, other = layers()
+    inputs = [torch.randn(50, 40, 3, device=DEVICE) for _ in range(4)]
+    streams = [torch.cuda.Stream() for _ in inputs]
+    torch.cuda.synchronize()
+    found = []
+    for x, stream in zip(inputs, streams, strict=True):
+        with torch.cuda.stream(stream):
+            found.append(layer(x)[0])
+    torch.cuda.synchronize()
+    for x, output in zip(inputs, found, strict=True):
+        torch.testing.assert_close(output, other(x)[0], rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+def test_no_step_waits_for_the_device(regime: str) -> None:
+    layer, _ = layers()
+    x = torch.randn(6, 20, 3, device=DEVICE)
+    layer(x)[0].sum().backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        layer(x)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+@pytest.mark.parametrize("hidden", [64, 128, 300])
+def test_large_layers_by_the_regime_of_their_size(hidden: int, precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        call = single(hidden=hidden, batch=70, steps=12, inputs=40)
+        leaves = leaves_of(call)
+        found = everything(kernel.sequence, call, leaves)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    limit = {"highest": 1e-4, "high": 1e-3, "medium": 3e-2}[precision]
+    assert_close(found, everything(reference.sequence, call, leaves), limit)

@@ -1,0 +1,108 @@
+"""The benchmark for GPUs and the bounds on paper, without a GPU: what they record and say. No time is tested."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("gpu")
+
+
+@pytest.fixture
+def roofline(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("roofline")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / "gpu.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "torch finds no GPU here" in done.stderr
+
+
+def test_a_shape_on_the_cpu(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing, measuring and recording are the same on every device; here the native kernel takes Triton's place."""
+    monkeypatch.setattr(gpu, "_CompiledStep", lambda layer: layer)  # compiling takes long
+    record = gpu.Record(gpu.machine(torch.device("cpu")))
+    gpu.run(record, gpu.Shape("tiny", 3, 2, 4, 5), torch.float32, torch.device("cpu"), 0.0, kernel="auto")
+    assert len(record.agreement) == 2
+    assert [row.mode for row in record.rows] == ["training", "inference"]
+    for row in record.rows:
+        assert not row.failed
+        assert {gpu.GRU, gpu.LSTM, gpu.SEVEN, gpu.GATED, gpu.REFERENCE, gpu.COMPILED} <= set(row.samples)
+        assert {f"{gpu.SEVEN}, {regime}" for regime in gpu.REGIMES} <= set(row.samples)
+        assert all(samples and min(samples) > 0 for samples in row.samples.values())
+        assert row.ratio(gpu.GRU) == 1.0
+    record.save(tmp_path / "record.json")
+    assert json.loads((tmp_path / "record.json").read_text())["rows"][0]["shape"] == "tiny"
+    assert "| tiny | float32 | training |" in gpu.page(record)
+
+
+def test_a_wrong_kernel_is_not_measured(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "disagreement", lambda layer, shape: float("nan"))
+    record = gpu.Record({})
+    with pytest.raises(SystemExit, match="away from the reference"):
+        gpu.run(record, gpu.Shape("tiny", 3, 2, 4, 5), torch.float32, torch.device("cpu"), 0.0, kernel="auto")
+    assert not record.rows
+
+
+def test_disagreement_sees_a_wrong_gradient(gpu: Any) -> None:
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return 1.01 * grad
+
+    layer = gpu.mufuru.MuFuRU(4, 5)
+    shape = gpu.Shape("tiny", 3, 2, 4, 5)
+    assert gpu.disagreement(layer, shape) < 1e-5
+    wrong: Any = Wrong
+    layer.register_forward_hook(lambda module, args, result: (wrong.apply(result[0]), result[1]))
+    assert gpu.disagreement(layer, shape) > 1e-3
+
+
+def test_a_peer_that_fails_is_named(gpu: Any) -> None:
+    def fails() -> None:
+        raise RuntimeError("out of memory")
+
+    row = gpu.Row("tiny", "float32", "training")
+    gpu.measure({gpu.GRU: lambda: None, "other": fails}, row, torch.device("cpu"), 0.0)
+    assert row.failed == {"other": "RuntimeError: out of memory"}
+    assert row.ratio("other") is None
+    assert "| – |" in gpu.table([row])
+
+
+def test_a_bound_by_hand(roofline: Any) -> None:
+    """64 sequences, 512 units, seven operations on an A100: 32 programs of 108 processors, and two launches."""
+    a100 = roofline.GPUS[0]
+    found = roofline.bound(a100, 64, 512, roofline.SEVEN)
+    tile = 8 * 32 * 512 * 2  # bytes of weights for 32 units
+    assert found.regime == "stepwise"
+    assert found.seconds == pytest.approx(tile / (64 * 1.41e9) + 4e-6)
+    assert found.intensity == pytest.approx(2 * 64 / (2 * 2))
+    assert roofline.gru(a100, 64, 512).seconds < found.seconds
+
+
+def test_more_arithmetic_takes_no_less_time(roofline: Any) -> None:
+    for gpu in roofline.GPUS:
+        for batch, hidden in roofline.SIZES:
+            one = roofline.bound(gpu, batch, hidden, roofline.SEVEN)
+            assert one.seconds >= 2 * batch * 8 * hidden**2 / gpu.flops
+            assert roofline.bound(gpu, 2 * batch, hidden, roofline.SEVEN).seconds >= one.seconds
