@@ -13,7 +13,7 @@ from math import ceil
 
 import torch
 
-from mufuru.kernels.triton.plan import Chip, Layer, plan
+from mufuru.kernels.triton.plan import TILE, Chip, Layer, plan
 
 LAUNCH = 2e-6
 """Seconds from one small launch to the next, assumed."""
@@ -65,16 +65,17 @@ def bound(gpu: GPU, batch: int, hidden: int, blocks: int, regime: str = "") -> B
     regime = regime or how.regime
     weights, flops = blocks * hidden * hidden * BYTES, 2 * batch * blocks * hidden * hidden
     rows = batch * (blocks + 2) * hidden * BYTES / gpu.memory
+    blocks_b, blocks_h = ceil(batch / TILE["BLOCK_B"]), ceil(hidden / TILE["BLOCK_H"])
     if regime != "stepwise":
-        programs = ceil(batch / 16)
+        programs = blocks_b
         turns = ceil(programs / gpu.processors)
         read = 0.0 if regime == "persistent" else turns * weights / gpu.port
         share, launches, total = min(programs / gpu.processors, 1), 0, programs * weights
     else:
-        programs = ceil(batch / 32) * ceil(hidden / 32)
+        programs = blocks_b * blocks_h
         turns = ceil(programs / gpu.processors)
-        read = turns * weights / ceil(hidden / 32) / gpu.port
-        share, launches, total = min(programs / gpu.processors, 1), 2, ceil(batch / 32) * weights
+        read = turns * weights / blocks_h / gpu.port
+        share, launches, total = min(programs / gpu.processors, 1), 2, blocks_b * weights
     intensity = float("inf") if regime == "persistent" else flops / total
     return Bound(regime, intensity, max(flops / (gpu.flops * share), read, rows) + launches * LAUNCH)
 

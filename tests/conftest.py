@@ -44,6 +44,9 @@ _without_broken_instructions()
 # kernels are compared in float32, on any processor; tests/kernels/test_bfloat16.py is about the rest
 os.environ.setdefault("MUFURU_BFLOAT16", "never")
 
+# on a GPU torch's products refuse deterministic mode, see `_fresh_memory_is_nan`, unless this is set beforehand
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 # no test asserts a time, and a busy machine must not either; the same examples every time
 hypothesis.settings.register_profile("mufuru", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("mufuru")

@@ -23,6 +23,7 @@ from triton_compile import SHARED, Launch, compiled, recorded, resources
 from mufuru.kernels import call_to
 from mufuru.kernels.triton import passes, prepare
 from mufuru.kernels.triton.plan import PRECISIONS, REGIMES, Chip, Layer, plan
+from mufuru.ops import native
 
 UNITS = {"persistent": 64, "tiled": 128, "stepwise": 512}
 
@@ -71,9 +72,11 @@ def launches(
 
 
 def assert_fits(made: Launch, target: str) -> None:
-    used = resources(compiled(made, target), target)
+    kernel = compiled(made, target)
+    used = resources(kernel, target)
     assert used.spilled == 0, (made.name, used)
     assert used.shared <= SHARED[target], (made.name, used)
+    assert "atomic" not in kernel.asm["ttir"], made.name  # results do not depend on the order of programs
 
 
 def never_planned(regime: str, number: str, target: str) -> bool:
@@ -106,6 +109,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "after": {"reset": "after"},
     "no reset": {"reset": None, "bias": False},
     "controller": {"controller": 24, "masks": ("resets",)},
+    "largest controller": {"controller": None, "trace": False},
+    "all operations": {"ops": tuple(op.name for op in native()), "trace": False},
     "everything": {"masks": ("state", "zoneout", "allowed", "resets"), "batch_sizes": (64, 40, 3), "trace": True},
     "two operations": {"ops": ("keep", "replace"), "reverse": True},
 }
@@ -117,16 +122,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("number", ["bfloat16", "ieee", "tf32"])
 @pytest.mark.parametrize("target", SHARED)
 def test_options_fit(monkeypatch: pytest.MonkeyPatch, regime: str, number: str, options: str, target: str) -> None:
-    if never_planned(regime, number, target) or (regime, number, options) == ("persistent", "ieee", "controller"):
+    given, hidden = OPTIONS[options], units(regime, number, target)
+    if "controller" in given:
+        given = given | {"controller": given["controller"] or hidden}
+    if never_planned(regime, number, target) or ("controller" in given and (regime, number) == ("persistent", "ieee")):
         pytest.skip("no layer is planned so")
-    hidden = {"persistent": 32, "tiled": 128, "stepwise": 512}[regime]
-    for one in launches(monkeypatch, regime, number, target, hidden, **OPTIONS[options]):
+    for one in launches(monkeypatch, regime, number, target, hidden, **given):
         assert_fits(one, target)
 
 
 def test_tiles_of_a_step_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Barriers that order global memory, where one tile reads another's writes; and no load that may be stale."""
-    forward, _, backward = launches(monkeypatch, "tiled", "bfloat16", "sm_90", 128)
+    forward, _, backward = launches(monkeypatch, "tiled", "bfloat16", "sm_90", 128, trace=False)
     for made, barriers in ((forward, 2), (backward, 3)):
         kernel = compiled(made, "sm_90")
         assert kernel.asm["ttgir"].count("ttg.barrier all") == barriers
@@ -167,7 +174,23 @@ def test_tf32_is_not_persistent() -> None:
     assert plan(LAYER._replace(hidden=32, number=torch.float32), Chip(1 << 17)).regime == "tiled"
 
 
+@pytest.mark.parametrize(("wanted", "precision"), [("highest", "ieee"), ("high", "tf32x3"), ("medium", "tf32")])
+def test_precision_is_torchs(wanted: str, precision: str) -> None:
+    """In float32 on NVIDIA's chips; half precision, and AMD's, know no TF32."""
+    torch.set_float32_matmul_precision(wanted)
+    whole = LAYER._replace(number=torch.float32)
+    assert plan(whole, Chip(1 << 17)).precision == precision
+    assert plan(whole, Chip(1 << 16, hip=True)).precision == plan(LAYER, Chip(1 << 17)).precision == "ieee"
+
+
 def test_unknown_regime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUFURU_TRITON_REGIME", "fast")
     with pytest.raises(ValueError, match="should be one of persistent, tiled, stepwise, got 'fast'"):
         plan(LAYER, Chip(1 << 17))
+
+
+def test_a_regime_that_no_chip_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUFURU_TRITON_REGIME", "persistent")
+    for changes in ({"hidden": 65}, {"controller": 65}):
+        with pytest.raises(ValueError, match=r"up to 64 units and controllers as large, got 6[45] and (0|65)"):
+            plan(LAYER._replace(**changes), Chip(1 << 17))

@@ -47,6 +47,7 @@ def test_the_rest_in_the_interpreter() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.timeout(6 * 3600)  # Triton compiles every combination of options anew
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, and a build of torch for it")
 def test_on_a_gpu() -> None:
     contract("-m", "", TRITON_INTERPRET="0", COMBINATIONS="50")

@@ -34,6 +34,7 @@ from mufuru.kernels import Call, Masks, call_to, reference
 from mufuru.kernels import triton as kernel
 from mufuru.kernels.call import MASKS, N_DIFFERENTIABLE, interpreted
 from mufuru.ops import resolve
+from mufuru.unit import ACTIVATIONS
 
 if not interpreted() and not torch.cuda.is_available():
     pytest.skip("run by test_triton_contract.py, in Triton's interpreter or on a GPU", allow_module_level=True)
@@ -48,6 +49,8 @@ from mufuru.kernels.triton.plan import REGIMES, Plan
 
 DEVICE = "cpu" if interpreted() else "cuda"
 BUILT_IN = tuple(op.name for op in ops.native())
+THREE = ("keep", "max", "replace")
+"""Enough where all operations are treated alike: the interpreter takes its time for each."""
 # the interpreter computes in NumPy, which warns where a GPU goes on
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -55,7 +58,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the interpreter's time goes into patching triton.language again for every function that a kernel calls,
-    and into checks of integers for overflow, which `test_no_integer_overflows` makes."""
+    and into checks of integers for overflow, which `test_offsets_need_64_bits` makes."""
     if DEVICE != "cpu":
         return
     monkeypatch.setattr(
@@ -86,19 +89,16 @@ def regime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 def agree(call: Call, tolerance: float | None = None) -> None:
-    """All that comes out, with all gradients, and again without gradients."""
+    """All that comes out, with all gradients."""
     assert kernel.obstacle(call) == ""
     leaves = leaves_of(call)
     expected = everything(reference.sequence, call, leaves)
     assert_close(everything(kernel.sequence, call, leaves), expected, tolerance)
-    with torch.no_grad():
-        plain = outputs_of(kernel.sequence(call))
-    assert_close(plain, {name: expected[name] for name in plain}, tolerance)
 
 
 def single(*args: Any, **options: Any) -> Call:
     """A random call in float32 on the device; its lengths stay on the CPU."""
-    call = make_call(*args, **{"dtype": torch.float32} | options)
+    call = make_call(*args, **{"dtype": torch.float32, "steps": 3} | options)
     tensors = [
         tensor if tensor is None or tensor is call.batch_sizes else tensor.detach().to(DEVICE)
         for tensor in call.tensors()
@@ -146,7 +146,33 @@ ONE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("option", ONE)
 def test_one_option(regime: str, option: str) -> None:
-    agree(single(("keep", "max", "replace"), hidden=11, trace=False, **ONE[option]))
+    agree(single(THREE, hidden=11, trace=False, **ONE[option]))
+
+
+def test_without_gradients(regime: str) -> None:
+    call = single(THREE, controller=7)
+    with torch.no_grad():
+        found = outputs_of(kernel.sequence(call))
+    assert_close(found, outputs_of(reference.sequence(call)))
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU runs programs in any order")
+def test_the_order_of_programs_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last program of every launch first: none reads what another one writes in the same launch."""
+    monkeypatch.setenv("MUFURU_TRITON_REGIME", "stepwise")
+    call = single(THREE, hidden=19, controller=18, masks=("state", "resets"))
+    wanted = everything(kernel.sequence, call, leaves_of(call))
+    order: list[tuple[int, ...]] = []
+
+    def backwards(self: Any, *place: int) -> None:
+        self.grid_idx = tuple(size - 1 - at for size, at in zip(self.grid_dim, place, strict=True))
+        order.append(self.grid_idx)
+
+    monkeypatch.setattr(type(interpreter.interpreter_builder), "set_grid_idx", backwards)
+    found = everything(kernel.sequence, call, leaves_of(call))
+    assert (0, 3, 0) in order  # both units and controller have two tiles
+    for name, tensor in wanted.items():
+        assert torch.equal(found[name], tensor), name
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -192,6 +218,29 @@ def test_operation_beside_its_row(op: ops.Op) -> None:
             torch.testing.assert_close(found[1:], wanted[1:], rtol=0, atol=0)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _activated(x, y, slope, KIND: tl.constexpr, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, COUNT)
+    value = pointwise.activate(tl.load(x + at), KIND)
+    tl.store(y + at, value)
+    tl.store(slope + at, pointwise.pull_back(tl.full((COUNT,), 1.0, tl.float32), value, KIND))
+
+
+@pytest.mark.parametrize(("name", "kind"), ACTIVATIONS.items())
+def test_activation(name: str, kind: int) -> None:
+    """Few units in the last place everywhere: around 0, where a polynomial takes over, far out, and NaN."""
+    near = torch.linspace(-0.6, 0.6, 4001)
+    far = torch.tensor([0.0, -0.0, 1e-30, -1e-7, 9.0, -9.0, 88.0, -88.0, 1e30, -1e30, torch.inf, -torch.inf])
+    x = torch.cat([near, 10 * near, far, torch.full((8192 - 2 * 4001 - 12,), torch.nan)]).to(DEVICE).requires_grad_()
+    y, slope = torch.empty_like(x), torch.empty_like(x)
+    _activated[(1,)](x.detach(), y, slope, KIND=kind, COUNT=8192)
+    wanted = getattr(torch, name)(x)
+    torch.testing.assert_close(y, wanted.detach(), rtol=5e-7, atol=1e-38, equal_nan=True)
+    (expected,) = torch.autograd.grad(wanted.sum(), x)
+    known = ~expected.isnan() & ~x.isnan()
+    torch.testing.assert_close(slope[known], expected[known], rtol=1e-6, atol=3e-7)
+
+
 def test_every_operation_has_a_code() -> None:
     assert {op.native_code for op in ops.native()} == set(CODES)
 
@@ -225,10 +274,11 @@ def test_python_operation_is_translated(function: Any) -> None:
     (op,) = resolve([function])
     found = own.translation(op.code)
     assert found.reason == ""
-    s, v = torch.randn(64, device=DEVICE), torch.randn(64, device=DEVICE)
-    translated = composed_by_triton(ops.CUSTOM, s, v, found.function)
-    # Triton's exp, log and division are right to a few units in the last place
-    torch.testing.assert_close(translated, composed_by_torch(function, s, v), rtol=1e-5, atol=1e-6)
+    random = torch.randn(64, device=DEVICE), torch.randn(64, device=DEVICE)
+    for s, v in (random, GRID):
+        translated = composed_by_triton(ops.CUSTOM, s, v, found.function)
+        # Triton's exp, log and division are right to a few units in the last place
+        torch.testing.assert_close(translated, composed_by_torch(function, s, v), rtol=1e-5, atol=1e-6)
 
 
 def test_python_operations_in_a_layer(regime: str) -> None:
@@ -324,15 +374,15 @@ def with_strides(call: Call) -> Call:
 
 EDGE_CASES: dict[str, Callable[[], Call]] = {
     "ties": lambda: tied(single(("max", "min", "diff", "keep"))),
-    "one step": lambda: single(steps=1),
-    "no step": lambda: single(steps=0),
-    "no batch": lambda: single(batch=0),
-    "no lengths": lambda: single(batch_sizes=()),
+    "one step": lambda: single(THREE, steps=1),
+    "no step": lambda: single(THREE, steps=0),
+    "no batch": lambda: single(THREE, batch=0),
+    "no lengths": lambda: single(THREE, batch_sizes=()),
     "controller, no step": lambda: single(steps=0, controller=7),
     "two blocks of sequences": lambda: single(("keep", "replace"), batch=19, batch_sizes=(18, 17, 1), controller=7),
-    "one unit": lambda: single(hidden=1),
-    "a power of two": lambda: single(hidden=16, controller=16),
-    "strided": lambda: with_strides(single(masks=("state", "zoneout", "allowed"))),
+    "one unit": lambda: single(THREE, hidden=1),
+    "a power of two": lambda: single(THREE, hidden=16, controller=16),
+    "strided": lambda: with_strides(single(THREE, masks=("state", "zoneout", "allowed"))),
 }
 
 
@@ -343,20 +393,20 @@ def test_edges(regime: str, case: str) -> None:
 
 def test_padding_is_never_read(regime: str) -> None:
     """A compiler gives a call rows beyond the last step's: NaN there stays there."""
-    call = single(batch_sizes=UNEVEN, controller=7)
+    call = single(THREE, batch_sizes=UNEVEN, controller=7)
     padded = torch.cat([call.x.detach(), torch.full((3, 3), torch.nan, device=DEVICE)]).requires_grad_()
     agree(call._replace(x=padded))
 
 
 @pytest.mark.parametrize("where", ["x", *(pytest.param(name, marks=pytest.mark.slow) for name in ("s0", "k0"))])
 def test_nan_stays_in_its_row(regime: str, where: str) -> None:
-    call = single(("keep", "max", "replace"), controller=7)
+    call = single(THREE, controller=7)
     clean = kernel.sequence(call)
     with torch.no_grad():
         getattr(call, where)[2] = torch.nan
     result = kernel.sequence(call)
     others = torch.arange(5, device=DEVICE) != 2
-    steps, clean_steps = (r.output.view(4, 5, 11) for r in (result, clean))
+    steps, clean_steps = (r.output.view(3, 5, 11) for r in (result, clean))
     assert torch.equal(steps[:, others], clean_steps[:, others])
     assert steps[-1, 2].isnan().all()
     leaves = leaves_of(call)
@@ -369,17 +419,26 @@ def test_nan_stays_in_its_row(regime: str, where: str) -> None:
 
 
 def test_an_operation_whose_bias_is_minus_infinity() -> None:
-    for forbidden in (0, 3, 6):
-        call = single()
+    for forbidden in (0, 2):  # the last one's logit is the one that needs no product
+        call = single(THREE)
         assert call.weights.bias_ih is not None
         with torch.no_grad():
-            call.weights.bias_ih[-7 * 11 :].view(7, 11)[forbidden] = -torch.inf
+            call.weights.bias_ih[-3 * 11 :].view(3, 11)[forbidden] = -torch.inf
         agree(call)
+
+
+def test_large_logits(regime: str) -> None:
+    """Their exponentials have no number in float32. Sums of some hundred are right to 1e-5."""
+    call = single(THREE)
+    assert call.weights.bias_ih is not None
+    with torch.no_grad():
+        call.weights.bias_ih[-3 * 11 :] += 100
+    agree(call, 2e-4)
 
 
 def test_gradients_of_some_outputs_only(regime: str) -> None:
     call = single(("keep", "max"), controller=7, batch_sizes=UNEVEN)
-    for wanted in (("output",), ("s_n",), ("k_n",), ("p",), ("v",)):
+    for wanted in (("output",), ("s_n", "p"), ("k_n", "v")):
         found = []
         for sequence in (kernel.sequence, reference.sequence):
             result = sequence(call)._asdict()
@@ -403,7 +462,7 @@ def weighted(call: Call, sequence: Any, leaves: dict[str, Tensor], dtype: torch.
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(regime: str, dtype: torch.dtype) -> None:
     """Products of rounded numbers: an error of a few units of the dtype, relative to the norm."""
-    rounded = call_to(single(("keep", "max", "replace", "mul"), hidden=19, controller=7, trace=False), dtype)
+    rounded = call_to(single(THREE, controller=7, trace=False), dtype)
     tensors = [None if tensor is None else tensor.detach().requires_grad_() for tensor in rounded.tensors()]
     call = rounded.settings().call(tensors)
     leaves = leaves_of(call)
@@ -418,7 +477,7 @@ def test_half_precision(regime: str, dtype: torch.dtype) -> None:
 
 def test_autocast_multiplies_in_bfloat16(regime: str) -> None:
     """In float32, with products in bfloat16: `Call.bfloat16`."""
-    call = single(("keep", "max", "replace"), hidden=19)._replace(bfloat16=True)
+    call = single(THREE)._replace(bfloat16=True)
     leaves = leaves_of(call)
     found, wanted = everything(kernel.sequence, call, leaves), everything(reference.sequence, call, leaves)
     errors = {
@@ -428,32 +487,111 @@ def test_autocast_multiplies_in_bfloat16(regime: str) -> None:
     assert 1e-6 < max(errors.values()) < 2**-5, errors
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _far(found, step, batch, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Addresses, as differences from the base, of the last tile of a step far down."""
-    first, alive = pointwise.span(step, batch, None)
-    start = tl.program_id(0).to(tl.int64) * BLOCK + (pointwise.long(batch) - BLOCK)
-    down = tl.arange(0, BLOCK)
-    tile = pointwise.at(found, first + start, down, width, tl.arange(0, BLOCK))
-    tl.store(found + down, (tl.max(tile.to(tl.int64), 1) - found.to(tl.int64)) // 8)
-    tl.store(found + BLOCK, alive)
+class Pointer:
+    """A tensor of which nothing but its address exists: far from all others, and of any size."""
+
+    def __init__(self, place: int, dtype: torch.dtype) -> None:
+        self.place, self.dtype = place, dtype
+
+    def data_ptr(self) -> int:
+        return (self.place + 1) << FAR
 
 
-def test_offsets_need_64_bits() -> None:
-    """The index expressions of the kernels for more than 2**31 elements; nothing of the size is allocated."""
-    found, step, batch, width = torch.zeros(17, dtype=torch.int64, device=DEVICE), 1_000_000, 4096, 8 * 1024
-    _far[(1,)](found, step, batch, width, BLOCK=16)
-    rows = step * batch + batch - 16 + torch.arange(16)
-    assert step * batch > 2**31  # rows alone
-    assert int(rows[-1]) * width > 2**40
-    assert found[:16].tolist() == (rows * width + 15).tolist()
-    assert int(found[16]) == batch
+FAR = 50
+"""Bits between the addresses of two pointers."""
+SIZES = {
+    "many sequences": {"steps": 3, "batch": 2**30, "hidden": 33, "controller": 17},
+    "many units": {"steps": 2, "batch": 20, "hidden": 2**16, "controller": 2**16},
+}
+LARGE: dict[str, dict[str, Any]] = {
+    "controller": {"masks": ("state", "zoneout", "allowed", "resets"), "controller": 7},
+    "after": {"reset": "after", "batch_sizes": (5, 5, 5)},
+}
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter checks it")
-def test_no_integer_overflows(regime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def launches_of(call: Call, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+    """Every kernel that both passes launch, once, with its arguments by name."""
+    found: dict[Any, dict[str, Any]] = {}
+    run = interpreter.InterpretedFunction.run
+
+    def record(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        given = {name: value for name, value in options.items() if name in self.arg_names}
+        found[self, options.get("LAST")] = dict(zip(self.arg_names, args, strict=False)) | given
+        run(self, *args, grid=grid, warmup=warmup, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(interpreter.InterpretedFunction, "run", record)
+        everything(kernel.sequence, call, leaves_of(call))
+    return [(function, given) for (function, _), given in found.items()]
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter checks every sum and product of integers")
+@pytest.mark.parametrize("size", ["many sequences", pytest.param("many units", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("option", LARGE)
+def test_offsets_need_64_bits(regime: str, option: str, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last programs of every kernel, on tensors of far more than 2**31 elements: each of their integers fits into
+    its bits, and each address is in its tensor. There is no memory behind them: whatever is read is 0."""
+    wide = size == "many units"
+    if wide and regime != "stepwise":
+        pytest.skip("one program would have all the tiles of a step")
+    kernels = launches_of(single(("keep", "max", "replace"), steps=3, **LARGE[option]), monkeypatch)
+    sizes, reached = SIZES[size], [0]
+    builder = type(interpreter.interpreter_builder)
     monkeypatch.setattr(interpreter.interpreter_builder, "options", interpreter.InterpreterOptions())
-    agree(single(("keep", "max"), batch_sizes=(5, 2), masks=("resets",)))
+    monkeypatch.setattr(interpreter.GridExecutor, "_init_args_hst", lambda self, args, options: (args, options))
+    monkeypatch.setattr(interpreter.GridExecutor, "_restore_args_dev", lambda self, *args: None)
+
+    def touch(self: Any, at: Any, value: Any, mask: Any, *options: Any) -> None:
+        if mask.data.any():
+            far = int((at.data & ((1 << FAR) - 1))[mask.data].max())
+            assert far < 1 << (FAR - 1), "an address in front of its tensor"
+            reached.append(far)
+
+    def load(self: Any, at: Any, mask: Any, *options: Any) -> Any:
+        touch(self, at, None, mask)
+        kind = at.get_element_ty()
+        # whole numbers are offsets of packed rows: every step has all sequences
+        numbers = (at.data & ((1 << FAR) - 1)) // 8 * sizes["batch"] if kind == tl.int64 else 0 * at.data
+        return interpreter.TensorHandle(numbers.astype(interpreter._get_np_dtype(kind)), kind)
+
+    monkeypatch.setattr(builder, "create_masked_load", load)
+    monkeypatch.setattr(builder, "create_masked_store", touch)
+    for function, given in kernels:
+        large, reached = enlarged(given, sizes, wide), [0]
+        for program in last_programs(large):
+            place = lambda self, *zeros, program=program: setattr(self, "grid_idx", program)  # noqa: E731
+            monkeypatch.setattr(builder, "set_grid_idx", place)
+            function[(1,)](**large)
+        assert max(reached) > 2**33 or (wide and "hh" not in given), function.fn.__name__
+
+
+def enlarged(given: dict[str, Any], sizes: dict[str, int], wide: bool) -> dict[str, Any]:
+    """The arguments of a launch with these sizes in place of its own, and pointers in place of its tensors."""
+    hidden, controlled = sizes["hidden"], given.get("controller", 0) > 0
+    controller = sizes["controller"] if controlled else 0
+    numbers = sizes | {
+        "controller": controller, "size": hidden, "i": sizes["steps"] - 1,
+        "width": 2 * hidden + (controller or 2 * hidden), "logits_at": 0 if controlled else 2 * hidden,
+        "logits_width": (2 if controlled else 4) * hidden,
+    }  # fmt: skip
+    if given.get("tiles"):
+        numbers["tiles"] = -(-hidden // given["BLOCK_H"])
+    if "BLOCK_C" in given:  # one tile has all units
+        numbers |= {"BLOCK_H": 64, "BLOCK_C": 32}
+    if wide:
+        numbers["BLOCK_K"] = 4096
+    large = {name: numbers.get(name, value) for name, value in given.items()}
+    tensors = [name for name, value in given.items() if isinstance(value, Tensor)]
+    return large | {name: Pointer(place, given[name].dtype) for place, name in enumerate(tensors)}
+
+
+def last_programs(given: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Those with the last sequences: of them, with the last units, and with the last cells of the controller."""
+    rows = (given["batch"] - 1) // given["BLOCK_B"]
+    if "size" in given:
+        return [(given["steps"] - 1, rows, (given["size"] - 1) // given["BLOCK_H"])]
+    units, cells = ((given[name] - 1) // given["BLOCK_H"] for name in ("hidden", "controller"))
+    return [(rows, units, 0), (rows, units + 1 + cells, 0)] if "tiles" in given and cells >= 0 else [(rows, units, 0)]
 
 
 def test_offsets_of_packed_rows_are_64_bit() -> None:
@@ -465,7 +603,7 @@ def test_offsets_of_packed_rows_are_64_bit() -> None:
 
 
 def test_a_graph_may_be_walked_twice() -> None:
-    call = single(reset="after", controller=7)
+    call = single(THREE, reset="after", controller=7)
     result = kernel.sequence(call)
     first = gradients(result, leaves_of(call), retain_graph=True)
     for name, grad in gradients(result, leaves_of(call)).items():
@@ -512,7 +650,6 @@ def test_through_the_layer(options: str) -> None:
     made, other = layers(**LAYERS[options])
     x = torch.randn(4, 3, 3, device=DEVICE)
     lengths = torch.tensor([2, 4, 3])
-    assert_layers_agree(made, other, lambda model: model(x)[0])
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
     assert_layers_agree(made, other, lambda model: model(packed)[0].data)
 
@@ -536,10 +673,10 @@ def test_half_precision_and_autocast_through_the_layer() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled_as_one_graph(backend: str) -> None:
-    made, other = layers(num_layers=2)
-    x = torch.randn(4, 3, 3, device=DEVICE)
+    made, other = layers(num_layers=2, ops=THREE)
+    x = torch.randn(2, 3, 3, device=DEVICE)
     run = torch.compile(lambda model: model(x)[0] * 2, backend=backend, fullgraph=True)
     found = run(made)
     torch.testing.assert_close(found, other(x)[0] * 2, rtol=1e-4, atol=1e-5)
@@ -547,8 +684,8 @@ def test_compiled_as_one_graph(backend: str) -> None:
 
 
 def test_per_sample_gradients_by_vmap() -> None:
-    made, other = layers()
-    x = torch.randn(3, 4, 3, device=DEVICE)
+    made, other = layers(ops=THREE)
+    x = torch.randn(2, 3, 3, device=DEVICE)
     found = []
     for model in (made, other):
         parameters = dict(model.named_parameters())
@@ -618,7 +755,7 @@ SPECIAL: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_the_operator_takes_tensors_that_are_more_than_their_memory(kind: str) -> None:
     """Also as gradients of the outputs."""
-    call = single(("keep", "max"), masks=("zoneout",), trace=False)
+    call = single(("keep", "max"), masks=("zoneout",), trace=False, steps=2)
     given, options = arguments_of(call)
     name, change = SPECIAL[kind]
     special = change(given[name])
@@ -669,7 +806,7 @@ def test_the_backward_operator_refuses_wrong_gradients() -> None:
     given, options = arguments_of(call)
     out = by_operator(call)
     for grad in (out[0][:-1], out[0].double()):
-        with pytest.raises(RuntimeError, match=r"output should be torch.float32 of shape \[20, 11\]"):
+        with pytest.raises(RuntimeError, match=r"output should be torch.float32 of shape \[15, 11\]"):
             operators._backward_op(
                 grad, None, None, None, None, *given.values(), *options, out[0], out[-1], True
             )  # fmt: skip

@@ -78,6 +78,36 @@ def test_disagreement_sees_a_wrong_gradient(gpu: Any) -> None:
     assert gpu.disagreement(layer, shape) > 1e-3
 
 
+def test_a_corner_on_the_other_side_is_no_disagreement(gpu: Any) -> None:
+    """One of many gradients: two right kernels round a near tie of state and features to different sides."""
+    wanted = gpu._everything(gpu.mufuru.MuFuRU(4, 5), torch.randn(50, 40, 4))
+    found = [tensor.clone() for tensor in wanted]
+    found[2][7, 3, 1] += 0.001 * found[2].abs().max()
+    assert gpu.difference(found, wanted) < gpu.TOLERANCE[torch.float32]
+    found[0][7, 3, 1] += 0.001
+    assert gpu.difference(found, wanted) > gpu.TOLERANCE[torch.float32]
+    found[3][0, 0] = torch.nan
+    assert not gpu.difference(found, wanted) <= gpu.TOLERANCE[torch.float32]
+
+
+def test_a_shape_without_enough_memory_is_passed_over(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(layer: Any, shape: Any) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr(gpu, "disagreement", full)
+    record = gpu.Record({})
+    gpu.run(record, gpu.Shape("large", 3, 2, 4, 5), torch.float32, torch.device("cpu"), 0.0, kernel="auto")
+    assert not record.rows
+    assert record.skipped == {"large, torch.float32": "CUDA out of memory. Tried to allocate 9 GiB"}
+    assert "- large, torch.float32: CUDA out of memory" in gpu.page(record)
+
+
+def test_regimes_that_a_shape_can_have(gpu: Any) -> None:
+    """A persistent program of 1,024 units fits on no chip."""
+    assert gpu.regimes(gpu.Shape("small", 3, 2, 4, 64)) == ["persistent", "tiled", "stepwise"]
+    assert gpu.regimes(gpu.Shape("wide", 3, 2, 4, 1024)) == ["tiled", "stepwise"]
+
+
 def test_a_peer_that_fails_is_named(gpu: Any) -> None:
     def fails() -> None:
         raise RuntimeError("out of memory")
@@ -90,13 +120,13 @@ def test_a_peer_that_fails_is_named(gpu: Any) -> None:
 
 
 def test_a_bound_by_hand(roofline: Any) -> None:
-    """64 sequences, 512 units, seven operations on an A100: 32 programs of 108 processors, and two launches."""
+    """64 sequences, 512 units, seven operations on an A100: 64 programs on 108 processors, and two launches."""
     a100 = roofline.GPUS[0]
     found = roofline.bound(a100, 64, 512, roofline.SEVEN)
     tile = 8 * 32 * 512 * 2  # bytes of weights for 32 units
     assert found.regime == "stepwise"
     assert found.seconds == pytest.approx(tile / (64 * 1.41e9) + 4e-6)
-    assert found.intensity == pytest.approx(2 * 64 / (2 * 2))
+    assert found.intensity == pytest.approx(2 * 16 / 2)  # a weight of 2 bytes serves the 16 sequences of a tile
     assert roofline.gru(a100, 64, 512).seconds < found.seconds
 
 

@@ -1,6 +1,6 @@
 """Which regime a call runs in, and its tiles: by shape and chip alone, so that no launch waits for a number.
 
-The bounds between the regimes are predicted, not measured: docs/kernel.md has the arithmetic behind them.
+The bounds between the regimes are predicted, not measured: docs/gpu.md has the arithmetic behind them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
 """How products in float32 multiply, by `torch.get_float32_matmul_precision()`."""
 STEPWISE_BYTES = 512 * 1024
 """Weights of more bytes are read by many programs at once: one alone takes longer for them than launches take."""
+PERSISTENT_UNITS = 64
+"""The weights of more units do not fit on a chip."""
+TILE = {"BLOCK_B": 16, "BLOCK_H": 32}
+"""Sequences and units of a tile, where a layer has several."""
 
 
 class Chip(NamedTuple):
@@ -80,11 +84,16 @@ def plan(layer: Layer, chip: Chip) -> Plan:
     regime = _forced() or _regime(layer, chip, precision)
     if regime == "persistent":
         h, c = layer.blocks
+        if max(h, c) > PERSISTENT_UNITS:
+            raise ValueError(
+                f"MUFURU_TRITON_REGIME=persistent is for layers of up to {PERSISTENT_UNITS} units and controllers as "
+                f"large, got {layer.hidden} and {layer.controller}: leave the variable away, or set it to tiled"
+            )
         tile = {"BLOCK_B": 16, "BLOCK_H": h, "BLOCK_C": max(c, 16)}
         # a controller's weights need the registers of more warps on NVIDIA's chips
         warps = 8 if max(h, c) > 32 or (c and not chip.hip) else 4
         return Plan(regime, precision, tile, _compiler(warps, stages=1))
-    tile = {"BLOCK_B": 16, "BLOCK_H": 32, "BLOCK_K": _depth(layer.number)}
+    tile = TILE | {"BLOCK_K": _depth(layer.number)}
     compiler = _compiler(4 if chip.hip else 8, stages=2)
     # left alone, NVIDIA's assembler stops at 128 registers, so that two programs fit on a processor, and spills
     roomy = not chip.hip and (regime == "tiled" or layer.number == torch.float32)
@@ -104,7 +113,7 @@ def _regime(layer: Layer, chip: Chip, precision: str) -> Regime:
     # AMD's chips keep the weights in registers, which hold less; more units in float32 spill on NVIDIA's, and any
     # number of them in TF32 or beside a controller
     whole = layer.number == torch.float32
-    most = 32 if chip.hip or whole else 64
+    most = 32 if chip.hip or whole else PERSISTENT_UNITS
     spills = precision != "ieee" or (whole and layer.controller > 0)
     if max(layer.blocks) <= most and not spills and layer.weights() + 8 * 1024 <= chip.shared:
         return "persistent"
