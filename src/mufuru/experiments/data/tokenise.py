@@ -159,7 +159,7 @@ class Build:
         missing = [number for number in range(len(self.text)) if not self.counted(number).exists()]
         todo, done = [self.text[number] for number in missing], len(self.text) - len(missing)
         for number, counts in self.shown("counting", todo, done, in_order(counts_of, todo, level)):
-            write_atomically(self.counted(missing[number]), json.dumps(counts).encode())
+            write_atomically(self.counted(missing[number]), counts)
         left = sum(sum(self.counts(number).values()) for number in range(len(self.text)))
         left -= sum(int(left * share) for share in self.held_out)
         for number, piece in enumerate(self.text):
@@ -260,9 +260,9 @@ def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
     return text.replace("\n", f" {END} ").split()
 
 
-def counts_of(piece: Piece, level: Level) -> dict[str, int]:
-    """Count tokens, in the order in which they first come."""
-    return dict(Counter(tokens_of(piece, level)))
+def counts_of(piece: Piece, level: Level) -> bytes:
+    """Count tokens, in the order in which they first come; return JSON, so that one process need not write all of it."""
+    return json.dumps(Counter(tokens_of(piece, level))).encode()
 
 
 def ids_of(piece: Piece, given: tuple[Level, Vocabulary]) -> bytes:
