@@ -27,6 +27,7 @@ import numpy as np
 
 from mufuru.disk import locked, write_atomically
 from mufuru.experiments.data import PARTS, DataError, TokenError, token_file
+from mufuru.experiments.data import pieces as planned
 from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs, tokenizers
 from mufuru.experiments.data.download import data_folder
 from mufuru.experiments.data.lines import opened
@@ -261,7 +262,7 @@ def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
 
 
 def counts_of(piece: Piece, level: Level) -> bytes:
-    """Count tokens, in the order in which they first come; return JSON, so that one process need not write all of it."""
+    """Count tokens, in the order in which they first come; return JSON, which all processes write side by side."""
     return json.dumps(Counter(tokens_of(piece, level))).encode()
 
 
@@ -279,7 +280,8 @@ def in_order(make: Callable[[Piece, Any], Any], pieces: Sequence[Piece], given: 
     """Yield `make(piece, given)` of all pieces in their order, made by as many processes as there are cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = min(cores, len(pieces), MOST_PROCESSES)
-    if processes < 2:
+    # a short text is done before a process has started
+    if processes < 2 or sum(piece.stop - piece.start for piece in pieces) <= planned.PIECE:
         yield from (make(piece, given) for piece in pieces)
         return
     waiting: deque[Future[Any]] = deque()
