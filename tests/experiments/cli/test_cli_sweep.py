@@ -127,13 +127,14 @@ def test_trials_that_fail_are_listed_with_their_last_line(tmp_path: Path, capsys
             "--cluster should be auto or HOST:PORT, such as 10.0.0.1:6379, got",
         ),
         ((*RATES, "--store", "nowhere://runs"), "cannot open nowhere://runs: Protocol not known: nowhere"),
+        ((*RATES, "--store", "memory://runs"), "--store memory://runs is the memory of one process"),
         ((*RATES, "--over", "seed=1"), "--over is given twice"),
     ],
 )
 def test_mistakes_are_a_sentence(
     options: tuple[str, ...], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = command(capsys, "sweep", "logic", *options, "--output", tmp_path / "sweep")
+    said = command(capsys, "sweep", "logic", *TINY, *options, "--output", tmp_path / "sweep")
     assert_refused(said, 2, words)
     assert not (tmp_path / "sweep").exists()
 
@@ -151,7 +152,7 @@ def test_without_optuna_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     said = command(capsys, "sweep", *SMALL, *RATES, "--search", "asha", "--output", tmp_path / "sweep")
-    assert_refused(said, 1, "--search asha needs Optuna, which is not installed: `pip install '.[search]'`")
+    assert_refused(said, 2, "--search asha needs Optuna, which is not installed: `pip install '.[search]'`")
     assert not (tmp_path / "sweep").exists()
 
 
