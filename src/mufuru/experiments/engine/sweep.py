@@ -55,8 +55,8 @@ class Where:
     def __post_init__(self) -> None:
         if self.store and self.store.startswith("memory:") and self.cluster is None:
             raise PlaceError(
-                f"--store {self.store} is the memory of one process, and runs have processes of their own: give a URL that "
-                "all of them reach, such as s3://bucket/folder or file:///folder"
+                f"--store {self.store} is the memory of one process, and runs have processes of their own: give a URL "
+                "that all of them reach, such as s3://bucket/folder or file:///folder"
             )
 
 
