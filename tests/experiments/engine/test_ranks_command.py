@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 from commands import SOURCE, Said, assert_refused, command, finish, wait_until
 from folders import assert_same_run
@@ -21,6 +22,12 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 OPTIONS = {"epochs": 4, "train-formulae": 101, "valid-formulae": 20, "test-formulae": 20, "batch-size": 10}
 OPTIONS |= {"evaluate-every": 20, "checkpoint-seconds": 0}
 RUN = ("logic", *(f"--{name}={value}" for name, value in OPTIONS.items()))
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five processes import torch, one after the other on a busy machine."""
+    monkeypatch.setattr(commands, "PATIENCE", 300.0)
 
 
 def torchrun(*arguments: object, restarts: int = 0) -> subprocess.Popen[str]:
