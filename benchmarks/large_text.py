@@ -1,6 +1,6 @@
 """Memory and time of training on texts of two sizes: generated, tokenised into a token file, trained on, deleted.
 
-    python benchmarks/large_text.py                        some minutes; 3 GB of the temporary folder
+    python benchmarks/large_text.py                        some minutes; 10 GB of the temporary folder
     python benchmarks/large_text.py --quick                seconds, to see that it runs
     python benchmarks/large_text.py --add words 70000000   one more row of the record, or the same anew
 
@@ -33,7 +33,11 @@ from mufuru.experiments.engine.evaluate import make
 from mufuru.experiments.tasks.lm import PRESETS
 
 RESULTS = Path(__file__).parent / "results"
-SIZES = {"words": (200_000_000, 2_000_000_000), "bpe": (20_000_000, 200_000_000)}
+SIZES = {
+    "words": (200_000_000, 3_000_000_000),
+    "characters": (200_000_000, 3_000_000_000),
+    "bpe": (20_000_000, 200_000_000),
+}
 """Bytes of the texts by tokenizer."""
 QUICK = {"words": (200_000, 2_000_000)}
 DIFFERENT = 300_000
@@ -113,7 +117,7 @@ def main() -> None:
     for name, size in chosen:
         others = [row for row in record["rows"] if (row["tokenizer"], row["bytes"]) != (name, size)]
         rows = [*others, in_a_process(name, size, options)]
-        record["rows"] = sorted(rows, key=lambda row: (row["tokenizer"] == "bpe", row["bytes"]))
+        record["rows"] = sorted(rows, key=lambda row: ([*SIZES].index(row["tokenizer"]), row["bytes"]))
         write(options.output, json.dumps(record, indent=1) + "\n")
     print(large(record))
 

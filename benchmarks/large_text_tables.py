@@ -13,7 +13,7 @@ def large(record: dict[str, Any]) -> str:
     for row in record["rows"]:
         rows.append((
             f"{row['bytes'] / 1e6:,.0f} MB",
-            {"words": "words", "bpe": "byte pairs"}[row["tokenizer"]],
+            "byte pairs" if row["tokenizer"] == "bpe" else row["tokenizer"],
             f"{row['tokens'] / 1e6:,.0f} million",
             f"{row['token_file'] / 1e6:,.0f} MB",
             f"{row['seconds']:,.0f} s",

@@ -15,6 +15,8 @@ from folders import assert_same_run
 
 from mufuru.disk import locked
 from mufuru.experiments.record import RunFolder
+from mufuru.experiments.search.run import Made
+from mufuru.experiments.search.state import Trial
 
 SMALL = ("logic", *TINY, "--epochs", "3", "--hidden-size", "2")
 RATES = ("--over", "learning_rate=log:1e-3:1e-1")
@@ -110,6 +112,26 @@ def test_trials_that_fail_are_listed_with_their_last_line(tmp_path: Path, capsys
     assert lines[1:] == ["mufuru: sweep.json has the whole messages; the same command tries these again"]
 
 
+def test_a_disk_too_full_for_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials that failed are listed all the same."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    made = Made([Trial(0, {}, "failed", reason="no space left for trial-0000")], "accuracy", higher_is_better=True)
+    monkeypatch.setattr("mufuru.experiments.cli.sweep.run", lambda *_: made)
+    monkeypatch.setattr("mufuru.experiments.search.results.write", full)
+    said = command(capsys, "sweep", *SMALL, *RATES, "--output", tmp_path)
+    assert (said.code, said.out) == (1, "")
+    assert "mufuru: trial-0000 failed: no space left for trial-0000\n" in said.err
+    message = (
+        f"mufuru: cannot write the table and the plot into {tmp_path} (No space left on device): the trials are kept"
+    )
+    assert message in said.err
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -127,13 +149,14 @@ def test_trials_that_fail_are_listed_with_their_last_line(tmp_path: Path, capsys
             "--cluster should be auto or HOST:PORT, such as 10.0.0.1:6379, got",
         ),
         ((*RATES, "--store", "nowhere://runs"), "cannot open nowhere://runs: Protocol not known: nowhere"),
+        ((*RATES, "--store", "memory://runs"), "--store memory://runs is the memory of one process"),
         ((*RATES, "--over", "seed=1"), "--over is given twice"),
     ],
 )
 def test_mistakes_are_a_sentence(
     options: tuple[str, ...], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = command(capsys, "sweep", "logic", *options, "--output", tmp_path / "sweep")
+    said = command(capsys, "sweep", "logic", *TINY, *options, "--output", tmp_path / "sweep")
     assert_refused(said, 2, words)
     assert not (tmp_path / "sweep").exists()
 
@@ -151,7 +174,7 @@ def test_without_optuna_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     said = command(capsys, "sweep", *SMALL, *RATES, "--search", "asha", "--output", tmp_path / "sweep")
-    assert_refused(said, 1, "--search asha needs Optuna, which is not installed: `pip install '.[search]'`")
+    assert_refused(said, 2, "--search asha needs Optuna, which is not installed: `pip install '.[search]'`")
     assert not (tmp_path / "sweep").exists()
 
 

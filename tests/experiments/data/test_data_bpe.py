@@ -12,14 +12,15 @@ import pytest
 import torch
 from commands import assert_refused, command
 
-from mufuru.experiments.data import tokenise
+from mufuru.experiments.data import text, tokenise
 from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs
 from mufuru.experiments.data.tokenise import Request
+from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.tasks.lm.config import DataConfig
 from mufuru.experiments.tasks.lm.task import Windows
 
 pytest.importorskip("tokenizers", reason="the extra bpe is not installed")
-TEXT = "".join(f"the mööd of 漢字 number {n}  was low,\twas high!\n" + "\n" * (n % 3 == 0) for n in range(80))
+TEXT = "".join(f"the mööd of 漢字 number {n % 9}  was low,\twas high!\n" + "\n" * (n % 3 == 0) for n in range(80))
 
 
 @pytest.fixture(autouse=True)
@@ -61,24 +62,37 @@ def test_validation_is_not_learned_from(wanted: Request, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("steps", [1, 7, 10_000])
-def test_words_and_bytes_are_those_of_the_text(wanted: Request, steps: int) -> None:
-    made = tokenise.load(wanted)
+@pytest.mark.parametrize("level", ["word", "char", "bpe"])
+def test_words_and_bytes_are_those_of_the_text(wanted: Request, level: text.Level, steps: int) -> None:
+    """Of words, with one blank between them."""
+    size = None if level != "bpe" else 300
+    made = tokenise.load(replace(wanted, level=level, vocabulary_size=size, held_out=(0.01, 0.01)))
     vocabulary = made.vocabulary
-    assert isinstance(vocabulary, BytePairs)
     assert vocabulary.line_end is not None
     tokens = torch.cat([part.long() for part in (made.train, made.valid, made.test)])
     spans = [vocabulary.spans(*window) for window in Windows(tokens, vocabulary.line_end, 1, steps)]
-    assert sum(span["bytes"] for span in spans) == len(TEXT.encode())
+    written = "".join(f"{' '.join(line.split())}\n" for line in TEXT.splitlines()) if level == "word" else TEXT
+    assert sum(span["bytes"] for span in spans) == len(written.encode())
     assert sum(span["words"] for span in spans) == len(TEXT.split()) + TEXT.count("\n")
 
 
-def test_the_commands(wanted: Request, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_tokens_have_the_bytes_of_their_names() -> None:
+    before, tokens = torch.tensor([[2, 0], [0, 1]]), torch.tensor([[0, 1], [1, 2]])
+    # "ab <unk>", and " <unk>" twice, and the end of a line
+    assert Vocabulary(("ab", "<unk>", "<eos>")).spans(before, tokens) == {"bytes": 15.0, "words": 4.0}
+    assert Vocabulary(("ä", "<unk>", "\n")).spans(before, tokens) == {"bytes": 5.0, "words": 2.0}
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "characters", "bpe"])
+def test_the_commands(wanted: Request, tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path = tmp_path / "run", wanted.files[0]
     options = ["--preset", "short", "--epochs", "1", "--hidden-size", "8", "--quiet", "--held-out", "0.1", "0.1"]
-    said = command(capsys, "train", "lm", "--text", path, "--tokenizer", "bpe", *options, "--output", run)
+    said = command(capsys, "train", "lm", "--text", path, "--tokenizer", tokenizer, *options, "--output", run)
     assert said == (0, "", "")
     result = json.loads((run / "result.json").read_text())
-    assert set(result["test"]) == {"loss", "perplexity", "perplexity_per_word", "bits_per_byte"}
+    assert {"loss", "perplexity", "perplexity_per_word", "bits_per_byte"} <= set(result["test"])
+    if tokenizer == "words":
+        assert result["test"]["perplexity_per_word"] == pytest.approx(result["test"]["perplexity"])
     found = json.loads(command(capsys, "evaluate", run, "--split", "test", "--dynamic", "--json").out)
     assert found["metrics"] == pytest.approx(result["test"])
     scored = json.loads(command(capsys, "score", run, path, "--json").out)

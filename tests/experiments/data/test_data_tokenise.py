@@ -94,8 +94,12 @@ def test_counts_that_outgrow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_processes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenise, "MOST_PROCESSES", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    wanted = request(written(tmp_path / "a.txt", 20))
-    assert_same(tokenise.load(wanted), in_memory(wanted))
+    planned, _ = pieces.plan([written(tmp_path / "a.txt")], in_words=True)
+    assert len(planned) > 2
+    alone = [tokenise.counts_of(piece, "word") for piece in planned]
+    assert list(tokenise.in_order(tokenise.counts_of, planned, "word")) == alone
+    monkeypatch.setattr(tokenise, "CONTEXT", None)
+    assert list(tokenise.in_order(tokenise.counts_of, planned[:1], "word")) == alone[:1], "not worth a process"
 
 
 @pytest.mark.parametrize("after", [1, 4])

@@ -16,6 +16,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import commands
 import pytest
@@ -25,7 +26,7 @@ from leaks import assert_leaks_nothing
 from ray_nodes import needs_ray, ray_cluster
 
 from mufuru.experiments import reproduce
-from mufuru.experiments.engine import RunError, checkpoint, cluster, fit
+from mufuru.experiments.engine import checkpoint, cluster, fit
 from mufuru.experiments.engine.errors import PlaceError
 from mufuru.experiments.engine.remote import UNFINISHED
 from mufuru.experiments.engine.sweep import Job, Outcome, sweep
@@ -255,7 +256,7 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(RunError, match=r"--cluster needs Ray, which is not installed: `pip install '\.\[cluster\]'`"):
+    with pytest.raises(PlaceError, match=r"--cluster needs Ray, which is not installed: `pip install '\.\[cluster\]'`"):
         sweep(jobs(tmp_path, SHORT), cluster="auto", quiet=True)
 
 
@@ -311,6 +312,27 @@ def test_answers_of_a_node(change: dict[str, Any], words: str) -> None:
     cluster.check_node("one", HERE, HERE, "s3://runs")
     with pytest.raises(PlaceError, match=words):
         cluster.check_node("one", HERE | change, HERE, "s3://runs")
+
+
+def test_a_node_that_may_not_open_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its file system raises is an answer."""
+
+    def refuse(url: str, **_: Any) -> None:
+        raise PermissionError("no key for s3://runs")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    assert cluster.probe_by_value()("s3://runs/.cluster-1")["missing"] == "no key for s3://runs"
+
+
+def test_a_node_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any, **__: Any) -> None:
+        raise ray.exceptions.WorkerCrashedError
+
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "NodeID": "0" * 56, "NodeManagerAddress": "one"}])
+    monkeypatch.setattr(ray, "remote", lambda look: MagicMock())
+    monkeypatch.setattr(ray, "get", die)
+    with pytest.raises(PlaceError, match=r"node one cannot be asked whether it can make runs \(.+\): look at it with"):
+        cluster.check_nodes(ray, "place", None)
 
 
 def test_a_late_node_without_mufuru_fails_its_runs_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

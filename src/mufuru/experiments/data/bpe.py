@@ -1,7 +1,6 @@
 """Byte-level byte-pair encoding, by the package `tokenizers`: parts of words, learned from the text.
 
-Every byte is a token, so no text is unknown. A line is cut by itself, its newline included. Words and line ends are
-counted too, so that a perplexity per word can be compared with that of a model of words, whose lines end with `<eos>`.
+Every byte is a token, so no text is unknown. A line is cut by itself, its newline included.
 """
 
 import importlib
@@ -9,7 +8,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -20,7 +18,6 @@ from mufuru.experiments.data.vocabulary import Vocabulary
 
 SIZE = 8192
 """Tokens of a vocabulary for which no size is given."""
-BLANK = b" \t\n\r\v\f"
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,6 @@ class BytePairs(Vocabulary):
         return torch.tensor([self._index[token] for token in tokens], dtype=torch.int64)
 
     def spelled(self, number: int) -> bytes:
-        """Return the bytes of a token."""
         return bytes(_BYTES[character] for character in self.words[number])
 
     @cached_property
@@ -86,18 +82,6 @@ class BytePairs(Vocabulary):
 
     def labelled(self, tokens: list[str]) -> list[str]:
         return [self.labels[self._index[token]] for token in tokens]
-
-    @cached_property
-    def _spans(self) -> Tensor:
-        """(tokens, 4): bytes; words and line ends that begin after the first byte; 1 if the first byte can begin a
-        word; 1 if the last is a blank."""
-        return torch.tensor([_span(self.spelled(number)) for number in range(len(self))])
-
-    def spans(self, before: Tensor, tokens: Tensor) -> dict[str, float]:
-        """Return the numbers of bytes and of words, line ends included, of tokens; `before` precedes each of them."""
-        spans = self._spans[tokens.cpu()]
-        begins = spans[..., 2] * self._spans[before.cpu()][..., 3]
-        return {"bytes": float(spans[..., 0].sum()), "words": float((spans[..., 1] + begins).sum())}
 
     def to_json(self) -> dict[str, Any]:
         return {"words": list(self.words), "merges": list(self.merges)}
@@ -125,12 +109,6 @@ def tokenizers() -> Any:
         message = "--tokenizer bpe needs the package tokenizers, which is not installed: `pip install '.[bpe]'` in the "
         raise TokenError(message + "folder of mufuru, or use --tokenizer words or characters") from error
     return library
-
-
-def _span(data: bytes) -> tuple[int, int, int, int]:
-    blank = [byte in BLANK for byte in data]
-    inside = sum(one and not other for one, other in pairwise(blank)) + data.count(b"\n")
-    return len(data), inside, not blank[0], blank[-1]
 
 
 def _characters() -> dict[int, str]:

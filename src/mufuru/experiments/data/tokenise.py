@@ -27,6 +27,7 @@ import numpy as np
 
 from mufuru.disk import locked, write_atomically
 from mufuru.experiments.data import PARTS, DataError, TokenError, token_file
+from mufuru.experiments.data import pieces as planned
 from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs, tokenizers
 from mufuru.experiments.data.download import data_folder
 from mufuru.experiments.data.lines import opened
@@ -159,7 +160,7 @@ class Build:
         missing = [number for number in range(len(self.text)) if not self.counted(number).exists()]
         todo, done = [self.text[number] for number in missing], len(self.text) - len(missing)
         for number, counts in self.shown("counting", todo, done, in_order(counts_of, todo, level)):
-            write_atomically(self.counted(missing[number]), json.dumps(counts).encode())
+            write_atomically(self.counted(missing[number]), counts)
         left = sum(sum(self.counts(number).values()) for number in range(len(self.text)))
         left -= sum(int(left * share) for share in self.held_out)
         for number, piece in enumerate(self.text):
@@ -260,9 +261,9 @@ def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
     return text.replace("\n", f" {END} ").split()
 
 
-def counts_of(piece: Piece, level: Level) -> dict[str, int]:
-    """Count tokens, in the order in which they first come."""
-    return dict(Counter(tokens_of(piece, level)))
+def counts_of(piece: Piece, level: Level) -> bytes:
+    """Count tokens, in the order in which they first come; return JSON, which all processes write side by side."""
+    return json.dumps(Counter(tokens_of(piece, level))).encode()
 
 
 def ids_of(piece: Piece, given: tuple[Level, Vocabulary]) -> bytes:
@@ -279,7 +280,8 @@ def in_order(make: Callable[[Piece, Any], Any], pieces: Sequence[Piece], given: 
     """Yield `make(piece, given)` of all pieces in their order, made by as many processes as there are cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = min(cores, len(pieces), MOST_PROCESSES)
-    if processes < 2:
+    # a short text is done before a process has started
+    if processes < 2 or sum(piece.stop - piece.start for piece in pieces) <= planned.PIECE:
         yield from (make(piece, given) for piece in pieces)
         return
     waiting: deque[Future[Any]] = deque()

@@ -3,13 +3,16 @@
 Two words are special. `<unk>` stands for every word that is not in the vocabulary; `<eos>` ends a line. Where a text
 holds them as words, as the Penn Treebank does with `<unk>`, they mean just that: they are the special words, not
 others that look the same. In a text of characters neither can occur, since no character looks like them.
+
+Words and bytes of a text can be counted by its tokens, so that models of words, characters and byte pairs can be
+compared: by their perplexity per word, where the end of a line counts as a word, and by their bits per byte.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +25,7 @@ from mufuru.experiments.data import DataError
 Numbers = npt.NDArray[np.int64]
 UNKNOWN = "<unk>"
 END = "<eos>"
+BLANK = b" \t\n\r\v\f"
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,29 @@ class Vocabulary:
         """Return tokens for people to read, also those that are not in the vocabulary."""
         return tokens
 
+    def spelled(self, number: int) -> bytes:
+        """Return the bytes of a token; an unknown character, whose bytes are not known, counts as one."""
+        if number == self.end:
+            return b"\n"
+        return b"?" if self.end is None and number == self.unknown else self.words[number].encode()
+
+    @cached_property
+    def _spans(self) -> Tensor:
+        """(tokens, 4): bytes; words and line ends that begin after the first byte; 1 if the first byte can begin a
+        word; 1 if the last is a blank."""
+        return torch.tensor([_span(self.spelled(number)) for number in range(len(self))])
+
+    def spans(self, before: Tensor, tokens: Tensor) -> dict[str, float]:
+        """Return the numbers of bytes and of words, line ends included, of tokens; `before` precedes each of them."""
+        before, tokens = before.cpu(), tokens.cpu()
+        spans = self._spans[tokens]
+        if self.end is not None:
+            # every token is a word, with a blank between those of a line
+            blanks = (before != self.end) & (tokens != self.end)
+            return {"bytes": float(spans[..., 0].sum() + blanks.sum()), "words": float(tokens.numel())}
+        begins = spans[..., 2] * self._spans[before][..., 3]
+        return {"bytes": float(spans[..., 0].sum()), "words": float((spans[..., 1] + begins).sum())}
+
     def to_json(self) -> dict[str, Any]:
         return {"words": list(self.words), "unknown": UNKNOWN}
 
@@ -124,3 +151,9 @@ class Numbering:
     def encode(self, numbers: Numbers, vocabulary: Vocabulary) -> Tensor:
         """Return the same tokens by the ids of a vocabulary."""
         return vocabulary.encode(self._numbers)[torch.from_numpy(numbers)]
+
+
+def _span(data: bytes) -> tuple[int, int, int, int]:
+    blank = [byte in BLANK for byte in data]
+    inside = sum(one and not other for one, other in pairwise(blank)) + data.count(b"\n")
+    return len(data), inside, not blank[0], blank[-1]

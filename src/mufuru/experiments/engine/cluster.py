@@ -49,7 +49,7 @@ def import_ray() -> Any:
         return importlib.import_module("ray")
     except ImportError as error:
         message = "--cluster needs Ray, which is not installed: `pip install '.[cluster]'` in the folder of mufuru"
-        raise RunError(message) from error
+        raise PlaceError(message) from error
 
 
 @contextmanager
@@ -141,6 +141,10 @@ def check_nodes(ray: Any, place: str, store: str | None) -> None:
         except ray.exceptions.GetTimeoutError:
             message = f"node {node['NodeManagerAddress']} starts no process within {PROBE_SECONDS:.0f} seconds"
             raise PlaceError(f"{message}: look at it with `ray status`") from None
+        except ray.exceptions.RayError as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            message = f"node {node['NodeManagerAddress']} cannot be asked whether it can make runs ({reason})"
+            raise PlaceError(f"{message}: look at it with `ray status`") from None
 
 
 def probe_by_value() -> Callable[[str], dict[str, Any]]:
@@ -171,8 +175,9 @@ def probe_by_value() -> Callable[[str], dict[str, Any]]:
 
                 files, path_there = fsspec.core.url_to_fs(place, use_listings_cache=False)
                 seen = files.exists(path_there)
-            except ImportError as error:
-                missing = str(error)
+            except Exception as error:
+                # a package that is not installed, rights that it lacks: every file system has errors of its own
+                missing = str(error) or type(error).__name__
         return {"version": "".join(version), "code": code.hexdigest(), "seen": seen, "missing": missing}
 
     return probe

@@ -19,7 +19,8 @@ class RunError(RuntimeError):
 
 
 class PlaceError(RunError):
-    """A cluster, URL or folder where runs cannot be made or kept: a mistake of the command, exit code 2."""
+    """A cluster, URL or folder where runs cannot be made or kept, or a package that is not there: a mistake of the
+    command, exit code 2."""
 
 
 class Interrupted(RunError):

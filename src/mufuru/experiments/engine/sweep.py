@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mufuru.experiments.engine.backend import Backend, Died, Ended, Event, Looked
-from mufuru.experiments.engine.errors import Interrupted, RunError, Stop
+from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError, Stop
 from mufuru.experiments.engine.processes import Processes
 from mufuru.experiments.engine.progress import Overall
 from mufuru.experiments.engine.remote import Remote, fetch_records
@@ -51,6 +51,13 @@ class Where:
     store: str | None = None
     """URL where runs are kept; their records come to their folders. None to keep them in their folders."""
     checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.store and self.store.startswith("memory:") and self.cluster is None:
+            raise PlaceError(
+                f"--store {self.store} is the memory of one process, and runs have processes of their own: give a URL "
+                "that all of them reach, such as s3://bucket/folder or file:///folder"
+            )
 
 
 class Plan(Protocol):

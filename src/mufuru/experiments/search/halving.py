@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from mufuru.experiments.engine.errors import RunError
+from mufuru.experiments.engine.errors import PlaceError
 from mufuru.experiments.engine.work import Validation
 from mufuru.experiments.search.state import Trial
 
@@ -17,7 +17,7 @@ class Halving:
             optuna: Any = importlib.import_module("optuna")
         except ImportError as error:
             message = "--search asha needs Optuna, which is not installed: `pip install '.[search]'` in the folder of "
-            raise RunError(message + "mufuru, or search at random") from error
+            raise PlaceError(message + "mufuru, or search at random") from error
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.study = optuna.create_study(
             direction="maximize" if higher_is_better else "minimize",

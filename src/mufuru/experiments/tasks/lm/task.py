@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import mufuru
 from mufuru.experiments.data import ptb, text, tokenise
-from mufuru.experiments.data.bpe import BytePairs
 from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import detach, traced
@@ -104,16 +103,16 @@ class LMTask:
         return replace(self.counted(step, batch), state=detach(step.state))
 
     def counted(self, step: Step, batch: Window) -> Step:
-        """Return a step with the words and bytes of its targets, where tokens are parts of words."""
-        vocabulary = self.corpus.vocabulary
-        return replace(step, sums=vocabulary.spans(*batch)) if isinstance(vocabulary, BytePairs) else step
+        """Return a step with the words and bytes of its targets; the Penn Treebank's are those of nothing else."""
+        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if self.config.data.text else step
 
     def metrics(self, totals: Totals) -> dict[str, float]:
-        """Return loss in nats per token, perplexity, for characters the bits per character, and for parts of words
-        the perplexity per word and the bits per byte."""
+        """Return loss in nats per token, perplexity, for characters the bits per character, and for a user's text the
+        perplexity per word and the bits per byte."""
         loss = totals.mean("loss")
         metrics = {"loss": loss, "perplexity": perplexity(loss)}
-        if self.config.data.level == "bpe":
+        # a run of an earlier version may resume with totals that lack them
+        if "bytes" in totals.sums:
             metrics |= comparable(totals.loss, totals.sums["words"], totals.sums["bytes"])
         return metrics | ({"bits_per_character": loss / math.log(2)} if self.config.data.level == "char" else {})
 
