@@ -77,7 +77,7 @@ def sequence(call: Call) -> Result:
 
 
 def status() -> str:
-    """Return whether it can run here, for people."""
+    """Return a sentence on whether it can run here."""
     if not installed():
         return "not available: triton is not installed, which CUDA and ROCm builds of torch bring along"
     if interpreted():

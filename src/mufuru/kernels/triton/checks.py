@@ -1,4 +1,4 @@
-"""The door of the operators: a program or a graph may call them with any tensors, and a GPU reads where it is told."""
+"""Validation of the operators' arguments: a program may pass any tensors, and a GPU checks no address."""
 
 from __future__ import annotations
 
