@@ -15,7 +15,7 @@ import mufuru
 CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
 ROOT = Path(mufuru.__file__).parent
 ROAD = (
-    ("mufuru.disk", "mufuru.door", "mufuru.int8", "mufuru.ops", "mufuru.tensors", "mufuru.tree_order"),
+    ("mufuru.disk", "mufuru.int8", "mufuru.ops", "mufuru.tensors", "mufuru.tree_order", "mufuru.validate"),
     ("mufuru.bridge", "mufuru.saving", "mufuru.unit"),
     ("mufuru.kernels",),
     ("mufuru.noise", "mufuru.sequences"),

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 import torch
 from torch.autograd import forward_ad
 
-from mufuru.door import ORDINARY
 from mufuru.kernels import custom
 from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when_traced
+from mufuru.validate import ORDINARY
 
 _ORDINARY = frozenset({*ORDINARY, type(None)})
 

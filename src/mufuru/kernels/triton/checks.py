@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mufuru.door import check_all
 from mufuru.kernels.call import INPUTS, OUTPUTS, Call, interpreted
 from mufuru.kernels.operators import Options, call_of
 from mufuru.tensors import Row, exists
+from mufuru.validate import check_all
 
 
 def checked_call(tensors: Sequence[Any], options: Options) -> Call:
