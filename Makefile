@@ -32,7 +32,7 @@ check: .venv/dev  ## format, lint and types
 test: check  ## every check: format, lint, types, tests, examples and docs
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-slow: .venv/dev  ## the tests that train models
+slow: .venv/dev  ## the long tests: models that train, further compilations and exports
 	$(BIN)/python -m pytest -m slow
 
 fuzz: .venv/dev  ## random programs on the native kernel and on the reference; others: make fuzz CASES=20000 SEED=7
