@@ -29,8 +29,8 @@ from torch.utils.checkpoint import checkpoint
 from zoo import Found, check, trained, with_mufuru
 
 N, HIDDEN, RANKS = 3, 20, 2
-PATIENCE = 120
-"""Seconds until a rank that waits for another gives up: no program takes one."""
+PATIENCE = 300
+"""Seconds until a rank that waits for another gives up: no program takes one; a busy machine starts ranks slowly."""
 
 
 class Model(nn.Module):
