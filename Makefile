@@ -28,10 +28,11 @@ check: .venv/dev  ## format, lint and types
 	$(BIN)/mypy src examples docs benchmarks
 	MYPYPATH=tests:tests/experiments:tests/programs $(BIN)/mypy $(IN_TESTS) tests
 
+# threads that wait leave the core to others; the last files have the shortest tests, so that both processes end together
 test: check  ## every check: format, lint, types, tests, examples and docs
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile  # threads that wait leave the core to others
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-slow: .venv/dev  ## the tests that train models
+slow: .venv/dev  ## the long tests: models that train, further compilations and exports
 	$(BIN)/python -m pytest -m slow
 
 fuzz: .venv/dev  ## random programs on the native kernel and on the reference; others: make fuzz CASES=20000 SEED=7

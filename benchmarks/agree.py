@@ -20,7 +20,7 @@ CHECKED_NUMBERS = 300_000
 """And to this many states: a maximum has a kink where state and feature are equal, and of millions of pairs some are so
 within the rounding, so that the gradients of two right kernels take different sides."""
 DRAWS = 3
-"""Of 300,000 pairs one in a hundred draws still has such a tie: a difference counts if every draw has one."""
+"""With 300,000 pairs one in a hundred draws still has such a tie: a difference counts if every draw has one."""
 
 
 def check(shape: Shape) -> dict[str, float]:

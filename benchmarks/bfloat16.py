@@ -39,7 +39,7 @@ MISSING = "not measured: no AVX512_BF16 here"
 PRECISIONS = {"float32": False, "bfloat16": True}
 THREADS = (1, 2)
 WINDOW, BATCH, UPDATES = 20, 8, 600
-"""Of the language model: steps and sequences of an update, and how many of these."""
+"""Steps and sequences of the language model's updates, and the number of updates."""
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def call(layer: mufuru.MuFuRU, x: Tensor, mode: Mode, rough: bool) -> None:
 
 
 def ratio(shape: Shape, mode: Mode, rounds: int = 15) -> float:
-    """Of the medians of bfloat16 and float32, which take turns."""
+    """Ratio of the medians of bfloat16 and float32, which take turns."""
     layer = mufuru.MuFuRU(shape.input_size, shape.hidden_size, kernel="native")
     x = torch.randn(shape.steps, shape.batch, shape.input_size, requires_grad=mode == "training")
     samples: dict[bool, list[float]] = {True: [], False: []}
@@ -180,7 +180,7 @@ def language_model(seed: int, rough: bool) -> float:
 
 
 def quality(seeds: int) -> dict[str, Any]:
-    """What every seed comes to in both precisions."""
+    """Results of every seed in both precisions."""
     found: dict[str, Any] = {"products": half.described()}
     tasks = {"logic, accuracy": logic, "language model, bits per character": language_model}
     for name, task in tasks.items():

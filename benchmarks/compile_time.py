@@ -1,4 +1,4 @@
-"""How long `torch.compile(fullgraph=True)` takes for short and for long sequences, and what `nn.GRU` says to it.
+"""Time that `torch.compile(fullgraph=True)` takes for short and for long sequences, and how `nn.GRU` answers it.
 
 A compiled loop that is unrolled takes longer, the more steps there are; one operator for all steps does not.
 """

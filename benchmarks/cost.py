@@ -1,4 +1,4 @@
-"""What training costs, predicted and measured: time per token, bytes kept, and one update shared by two processes.
+"""The cost of training, predicted and measured: time per token, bytes kept, and one update shared by two processes.
 
     python benchmarks/cost.py                    some minutes; alone on the machine
     python benchmarks/cost.py --quick            seconds, to see that it runs

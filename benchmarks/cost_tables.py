@@ -49,7 +49,7 @@ def shape(row: dict[str, Any]) -> Cost:
 
 
 def label(cost: Cost, base: Cost) -> str:
-    """What differs from the first shape."""
+    """Differences from the first shape."""
     changed = [
         f"{getattr(cost, name):,} {word}" for name, word in NAMES.items() if getattr(cost, name) != getattr(base, name)
     ]

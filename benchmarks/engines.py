@@ -23,7 +23,7 @@ ONE_THREAD = "an engine with threads of its own, which disturb the others: measu
 
 
 def versions() -> dict[str, str]:
-    """What the record says of them."""
+    """Their descriptions in the record."""
     return {
         "onnxruntime": onnxruntime.__version__,
         "openvino": openvino.__version__.split("-")[0] if openvino else "not installed",

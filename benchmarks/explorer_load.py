@@ -1,4 +1,4 @@
-"""How fast the explorer answers, and whether it keeps up: `python benchmarks/explorer_load.py [--seconds 30]`.
+"""Speed of the explorer's answers, and whether it keeps up: `python benchmarks/explorer_load.py [--seconds 30]`.
 
 A language model of 200 units and 10,000 words, with its first weights, is asked for a text of 50 words: first by one
 client, one request after the other, then by 16 clients that together send 50 requests a second, each by its own clock

@@ -1,4 +1,4 @@
-"""What of torch works with `nn.GRU` and with `MuFuRU`: each feature is tried on both, and its numbers are checked.
+"""Features of torch that work with `nn.GRU` and with `MuFuRU`: each is tried on both, and its numbers are checked.
 
 `python benchmarks/features.py` writes results/features.json, from which docs/generate.py makes its table;
 `python benchmarks/features.py "double backward" MuFuRU` tries one. Each has a process of its own, which may die.
@@ -193,7 +193,7 @@ def checkpointed(make: Make) -> None:
 
 
 def autocast(make: Make, dtype: torch.dtype) -> None:
-    """What an autocast layer before it gives, goes in; forward and backward stay near full precision."""
+    """The output of an autocast layer is its input; forward and backward stay near full precision."""
     first, layer, x = nn.Linear(3, 3), make(3, 4), torch.randn(5, 2, 3)
     with torch.autocast("cpu", dtype):
         output = layer(first(x))[0]

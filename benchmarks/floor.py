@@ -1,4 +1,4 @@
-"""What a layer's products alone would take.
+"""Time that a layer's products alone would take.
 
 The floor is the matrix products of a layer of seven operations, by `torch.mm` into memory already there. As one
 product, its multiplications wait for no earlier step: what torch needs for that many.
@@ -12,7 +12,7 @@ import torch
 from shapes import Mode, Shape
 
 BLOCKS = 8
-"""Of a row of gates: features, reset gate and six logits, since one of the seven is free."""
+"""Blocks in a row of gates: features, reset gate and six logits, since one of the seven is free."""
 GATED_BLOCKS = 3
 """The same of keep and replace."""
 

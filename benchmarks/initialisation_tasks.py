@@ -1,4 +1,4 @@
-"""What `initialisation.py` trains: bits to recall, the parity of neighbours, and Boolean formulae."""
+"""The tasks of `initialisation.py`: bits to recall, the parity of neighbours, and Boolean formulae."""
 
 from __future__ import annotations
 

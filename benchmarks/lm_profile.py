@@ -1,4 +1,4 @@
-"""Where the time of a language model's update goes, and tokens per second, for MuFuRU, nn.GRU and nn.LSTM side by side.
+"""Time of the parts of a language model's update, and tokens per second, for MuFuRU, nn.GRU and nn.LSTM side by side.
 
     python benchmarks/lm_profile.py                    1 and 2 threads, about two minutes
     python benchmarks/lm_profile.py --quick            a few seconds, to see that it runs

@@ -11,8 +11,8 @@ from measure import Ratio, Timing
 MUFURU, LEAN, GRU, LSTM = "MuFuRU", "MuFuRU, controller 50", "nn.GRU", "nn.LSTM"
 PLAIN = "nn.GRU, plain PyTorch"
 STAGES = ("embedding and recurrence", "softmax and its gradients", "backward", "norm of the gradient", "optimiser")
-"""Of an update, in this order. The softmax forms its gradients with the loss: its backward pass is in its own stage,
-but in plain PyTorch."""
+"""Parts of an update, in this order. The softmax forms its gradients with the loss: its backward pass is in its own
+stage, but in plain PyTorch."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Profile:
         return [sum(update) for update in self.stages[threads][model]]
 
     def ratio(self, threads: str, model: str, to: str = GRU) -> Ratio:
-        """Of a whole update, to that of another model."""
+        """Time of a whole update, relative to another model's."""
         one, base = (Timing("", "training", int(threads), name, self.totals(threads, name)) for name in (model, to))
         return Ratio.of(one, base)
 
@@ -76,7 +76,7 @@ def shares(profile: Profile, threads: str) -> str:
 
 
 def bar(profile: Profile, threads: str) -> str:
-    """What we hold ourselves to, and what a user gains or loses."""
+    """Our bars, and what a user gains or loses."""
     ratio, plain = profile.ratio(threads, MUFURU).value, profile.ratio(threads, MUFURU, PLAIN).value
     state = "met" if ratio <= 1 else "missed"
     return (

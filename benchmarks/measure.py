@@ -29,14 +29,14 @@ class Budget:
     seconds: float = 3.0
     """For one measurement of all peers together."""
     samples: int = 5
-    """Of every peer, at the least, unless `limit` is over before."""
+    """Minimum samples of every peer, unless `limit` is over before."""
     limit: float = 60.0
     """Seconds after which a measurement ends with as many samples as there are, but two of every peer."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a peer took, in seconds per call. Sample i of all peers of a measurement is from the same round."""
+    """Times of a peer, in seconds per call. Sample i of all peers of a measurement is from the same round."""
 
     shape: str
     mode: Mode
@@ -53,7 +53,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Of the medians, and the quartiles of the ratios round by round."""
+    """Ratio of the medians, and the quartiles of the ratios round by round."""
 
     value: float
     low: float
@@ -105,7 +105,7 @@ def _rounds(calls: Mapping[str, Call], repeats: dict[str, int], budget: Budget) 
 
 
 def _goes_on(done: int, seconds: float, budget: Budget) -> bool:
-    """Whether there is another round after so many, which took so many seconds."""
+    """Return whether there is another round, after this number of rounds and seconds."""
     return seconds < budget.limit and (done < budget.samples or seconds < budget.seconds)
 
 

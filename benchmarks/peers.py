@@ -20,7 +20,7 @@ Call: TypeAlias = Callable[[], object]
 
 
 def times(s: Tensor, v: Tensor) -> Tensor:
-    """What the built-in `mul` does, as a user would write it."""
+    """The built-in `mul`, as a user would write it."""
     return s * v
 
 

@@ -26,7 +26,7 @@ from mufuru.kernels.problem import loaded
 
 ROOT = Path(__file__).parents[1]
 VARYING = ("date", "commit", "command")
-"""What may differ between the runs of one record: of two commits with the same sources both may have made it."""
+"""Entries that may differ between the runs of one record: two commits with the same sources may both have made it."""
 
 
 @dataclass

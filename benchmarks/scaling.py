@@ -1,4 +1,4 @@
-"""How time grows with the length of the sequences and with the number of units."""
+"""Growth of time with the length of the sequences and with the number of units."""
 
 from __future__ import annotations
 

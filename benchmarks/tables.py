@@ -106,7 +106,7 @@ def _verdict(record: Record, bar: Bar, threads: int) -> str:
 
 
 def _arithmetic(record: Record, bar: Bar, threads: int) -> str:
-    """What the peer's multiplications alone take, by the bar's base."""
+    """Time of the peer's multiplications alone, by the bar's base."""
     name = shapes.ARITHMETIC.get(bar.peer, "")
     ratio = record.ratio(bar.shape, bar.mode, threads, name, bar.base) if bar.base == shapes.GRU else None
     return "–" if ratio is None else _number(ratio.value)
@@ -121,7 +121,7 @@ def _cell(record: Record, shape: str, mode: Mode, threads: int, peer: str, base:
 
 
 def _reasons(record: Record) -> list[str]:
-    """Why peers are left out, each reason once."""
+    """Reasons why peers are left out, each once."""
     return list(dict.fromkeys(timing.left_out for timing in record.timings if timing.left_out))
 
 

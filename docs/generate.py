@@ -62,12 +62,13 @@ def fill(path: Path, page: str, name: str, text: str) -> str:
 
 
 def write(path: Path, parts: dict[str, str], check: bool) -> None:
-    """Fill in the parts of one page, or exit with the name of one that is out of date."""
-    page = path.read_text(encoding="utf-8")
+    """Fill in the parts of one page, or exit with the names of those that are out of date."""
+    page, stale = path.read_text(encoding="utf-8"), []
     for name, text in parts.items():
         old, page = page, fill(path, page, name, text)
-        if check and page != old:
-            sys.exit(f"the part {name} of {_named(path)} is out of date: run make docs")
+        stale += [name] if page != old else []
+    if check and stale:
+        sys.exit(f"out of date in {_named(path)}: {', '.join(stale)}. Run make docs")
     if not check:
         path.write_text(page, encoding="utf-8")
 

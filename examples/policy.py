@@ -57,7 +57,7 @@ class ActorCritic(nn.Module):
     def forward(
         self, seen: Tensor, state: Tensor | None = None, resets: Tensor | None = None
     ) -> tuple[Categorical, Tensor, Tensor]:
-        """What to do and what to expect at every step, (steps, corridors), and the last state."""
+        """Return the distribution of actions and the values, (steps, corridors), and the last state."""
         output, last = self.rnn(seen, state, resets=resets)
         return Categorical(logits=self.turn(output)), self.value(output).squeeze(-1), last
 

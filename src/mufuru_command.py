@@ -1,6 +1,6 @@
 """The command `mufuru` as it starts: Ctrl-C, `--help`, `--version`, and errors of the system.
 
-It stands beside the package, because `import mufuru` imports torch. It imports next to nothing itself, and lets Ctrl-C
+It is outside of the package, because `import mufuru` imports torch. It imports very little itself, and lets Ctrl-C
 end the process before that: until then Python answers it with a traceback.
 """
 

@@ -134,7 +134,7 @@ def cut(layer: MuFuRU, steps: int, batch: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("bidirectional", some([True, False], [True]))
-@pytest.mark.parametrize("options", some(OPERATIONS, {"own", "reference"}))
+@pytest.mark.parametrize("options", some(OPERATIONS, {"own"}))  # for inductor every kernel is one operator
 def test_lengths(options: str, bidirectional: bool) -> None:
     layer = MuFuRU(3, 4, 2, bidirectional=bidirectional, controller_size=2, **OPERATIONS[options])
     module, counter = compiled(layer)

@@ -502,7 +502,7 @@ def test_onnx(options: str, with_lengths: bool, tmp_path: Any) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-# the door
+# validation
 
 X = torch.zeros(STEPS, BATCH, N)
 MASK = torch.zeros(STEPS, BATCH, dtype=torch.bool)

@@ -10,13 +10,13 @@ from torch.fx import Proxy
 
 from mufuru import kernels
 from mufuru import ops as operations
-from mufuru.door import check_numbers
 from mufuru.kernels import Call
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Sequences
 from mufuru.trace import Trace
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset
+from mufuru.validate import check_numbers
 
 
 class MuFuRUCell(Recurrent):

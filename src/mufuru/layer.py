@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from mufuru import bridge, kernels, sequences
 from mufuru import ops as operations
-from mufuru.door import check_numbers
 from mufuru.kernels import Call
 from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
@@ -25,6 +24,7 @@ from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Lengths, Resets, Sequences
 from mufuru.trace import Steps, Trace, tracing
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, check_size
+from mufuru.validate import check_numbers
 
 P = ParamSpec("P")
 

@@ -10,13 +10,13 @@ from torch.fx import Proxy
 
 from mufuru import kernels
 from mufuru import ops as operations
-from mufuru.door import check_all, check_numbers
 from mufuru.kernels.call import Call, Masks, Packed, Result, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
 from mufuru.saving.pretrained import Pretrained
 from mufuru.trace import Steps, Trace
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, Unit, Weights, op_biases
+from mufuru.validate import check_all, check_numbers
 
 State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 Device: TypeAlias = torch.device | str | int | None

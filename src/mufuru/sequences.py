@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from mufuru.door import check_numbers
 from mufuru.kernels.call import packed_order, present, whole_numbers
+from mufuru.validate import check_numbers
 
 Lengths: TypeAlias = Tensor | Sequence[int] | None
 Resets: TypeAlias = Tensor | PackedSequence | None

@@ -181,11 +181,11 @@ def test_program_with_an_own_operation(tmp_path: Path) -> None:
     ("layer_type", "options"),
     [
         # torch warns of its own loop
-        pytest.param(nn.GRU, {}, marks=pytest.mark.filterwarnings("ignore")),
-        (nn.GRUCell, {}),
+        pytest.param(nn.GRU, {}, marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore")]),
+        pytest.param(nn.GRUCell, {}, marks=pytest.mark.slow),
         (MuFuRUCell, {}),
         (MuFuRU, {}),
-        (MuFuRU, {"optimize": False, "external_data": False}),
+        pytest.param(MuFuRU, {"optimize": False, "external_data": False}, marks=pytest.mark.slow),
     ],
 )
 def test_the_plain_call(layer_type: Any, options: dict[str, Any], tmp_path: Path) -> None:
@@ -202,7 +202,9 @@ def test_the_plain_call(layer_type: Any, options: dict[str, Any], tmp_path: Path
 
 @TALK
 @pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
-@pytest.mark.parametrize("noise", ["input_dropout", "zoneout", "weight_dropout"])
+@pytest.mark.parametrize(
+    "noise", ["zoneout", *(pytest.param(name, marks=pytest.mark.slow) for name in ("input_dropout", "weight_dropout"))]
+)
 def test_training_noise_is_refused(noise: str, tmp_path: Path) -> None:
     """Exporters and runtimes fold it into a constant, without a word."""
     layer = MuFuRU(3, 4, **{noise: 0.5})

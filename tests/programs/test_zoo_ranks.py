@@ -26,11 +26,11 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from zoo import Found, check, trained
+from zoo import Found, check, trained, with_mufuru
 
 N, HIDDEN, RANKS = 3, 20, 2
-PATIENCE = 120
-"""Seconds until a rank that waits for another gives up: no program takes one."""
+PATIENCE = 300
+"""Seconds until a rank that waits for another gives up: no program takes one; a busy machine starts ranks slowly."""
 
 
 class Model(nn.Module):
@@ -289,5 +289,6 @@ NAMES = [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for
 
 
 @pytest.mark.parametrize("name", NAMES)
+@with_mufuru
 def test_on_two_ranks(layer_type: Any, name: str, ranks: Ranks) -> None:
     check(lambda layer_type: ranks.run(name, layer_type), {"layer_type": layer_type})

@@ -1,4 +1,4 @@
-"""Programs as people write them: run with `nn.GRU`, then with `MuFuRU` in its place, and compared.
+"""Programs as users write them: run with `nn.GRU`, then with `MuFuRU` in its place, and compared.
 
 A program is a function of the layer's class that trains or uses a model and returns what it found. The comparison is
 here: the same program gives the same bits twice; with `MuFuRU` it leaves what it leaves with `nn.GRU`, in kind; and on
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, TypeAlias
 
 import pytest
@@ -22,6 +23,7 @@ Found: TypeAlias = dict[str, Any]
 """What a program leaves: tensors by name, `None` for a gradient that did not come, numbers and strings."""
 Program: TypeAlias = Callable[..., Found]
 PEERS: dict[Any, Any] = {MuFuRU: nn.GRU, MuFuRUCell: nn.GRUCell}
+TYPES: dict[str, Any] = {"layer_type": MuFuRU, "cell_type": MuFuRUCell}
 OWN = ("parameter ", "gradient ")
 """Names of tensors whose shapes are the layer's own: MuFuRU's weights have other rows than a GRU's."""
 TOLERANCE = 1e-4
@@ -43,24 +45,31 @@ def trained(*models: nn.Module, **seen: Any) -> Found:
 
 
 def program(body: Program) -> Callable[..., None]:
-    """A test of the program: its `layer_type` or `cell_type` is the fixture's, and the other runs are made here."""
+    """A test of the program with `MuFuRU` as its `layer_type` or `cell_type`; the other runs are made here."""
 
     @wraps(body)
     def test(**fixtures: Any) -> None:
         check(body, fixtures)
 
-    return test
+    return with_mufuru(test)
+
+
+def with_mufuru(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test of a program with `MuFuRU` only: `check` runs the program with `nn.GRU` too."""
+    name, peer = next(item for item in TYPES.items() if item[0] in signature(test).parameters)
+    marked: Callable[..., None] = pytest.mark.parametrize(name, [peer])(test)
+    return marked
 
 
 def check(body: Program, fixtures: dict[str, Any]) -> None:
     run = partial(_run, body)
+    name = next(name for name in TYPES if name in fixtures)
+    # first: what nn.GRU cannot do is a mistake of the program
+    by_gru = run(fixtures | {name: PEERS[fixtures[name]]})
     found = run(fixtures)
     assert found, "the program returns what it found"
     assert_same_bits(run(fixtures), found)
-    name = next(name for name in ("layer_type", "cell_type") if name in fixtures)
-    if (peer := PEERS.get(fixtures[name])) is None:
-        return
-    assert_same_kind(found, run(fixtures | {name: peer}))
+    assert_same_kind(found, by_gru)
     with pytest.MonkeyPatch.context() as patch:
         # not `use_kernel`: a program's threads and processes would not know of it
         patch.setenv("MUFURU_KERNEL", "reference")

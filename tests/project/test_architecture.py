@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import mufuru
 
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
 ROOT = Path(mufuru.__file__).parent
 ROAD = (
-    ("mufuru.disk", "mufuru.door", "mufuru.int8", "mufuru.ops", "mufuru.tensors", "mufuru.tree_order"),
+    ("mufuru.disk", "mufuru.int8", "mufuru.ops", "mufuru.tensors", "mufuru.tree_order", "mufuru.validate"),
     ("mufuru.bridge", "mufuru.saving", "mufuru.unit"),
     ("mufuru.kernels",),
     ("mufuru.noise", "mufuru.sequences"),
@@ -32,6 +34,8 @@ ROAD = (
 """All modules and packages from the bottom to the top: a module may import its own package and what stands below."""
 OUTSIDE = {"mufuru", "mufuru.experiments"}
 """Packages whose __init__ only gathers names, or holds nothing."""
+MAPS = {"mufuru": "    src/mufuru/\n", "mufuru.experiments": "    src/mufuru/experiments/\n"}
+"""Packages whose modules CONTRIBUTING.md lists, and the first line of each list."""
 
 
 def name_of(path: Path) -> str:
@@ -121,6 +125,30 @@ def test_neighbours_do_not_import_each_other() -> None:
                 if inside(module, others)
             ]
             assert not met
+
+
+def mapped(package: str) -> list[str]:
+    """The modules of a package that CONTRIBUTING.md lists, in its order."""
+    block = CONTRIBUTING.read_text(encoding="utf-8").split(MAPS[package])[1].split("\n\n")[0]
+    lines = [re.match(r" {6}((?:\w+(?:\.py|/)(?: {2}(?=\w+\.py)|))+)", line) for line in block.splitlines()]
+    names = [name for line in lines if line for name in line[1].split()]
+    return [f"{package}.{name.removesuffix('.py').removesuffix('/')}" for name in names]
+
+
+def test_contributing_maps_every_module() -> None:
+    rungs = {package for packages in ROAD for package in packages} - {"mufuru.__main__"}
+    listed = [name for package in MAPS for name in mapped(package)]
+    assert sorted(listed) == sorted(rungs)
+
+
+def test_modules_import_what_stands_above_them_in_contributing() -> None:
+    listed, edges = [name for package in MAPS for name in mapped(package)], graph()
+    for place, one in enumerate(listed):
+        below = tuple(listed[place + 1 :])
+        wrong = [
+            (name, module) for name in edges if inside(name, (one,)) for module in edges[name] if inside(module, below)
+        ]
+        assert not wrong
 
 
 def test_imports_point_one_way() -> None:

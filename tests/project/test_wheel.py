@@ -12,8 +12,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from libraries import TOY, write_sources
+
+from mufuru.kernels import library
 
 ROOT = Path(__file__).parents[2]
+CSRC = "mufuru/kernels/csrc"
 LIBRARY = "mufuru/kernels/_native.abi.so"
 MISSING = [name for name in ("build", "setuptools") if importlib.util.find_spec(name) is None]
 pytestmark = [
@@ -64,31 +68,47 @@ def install(wheel: Path, target: Path) -> Path:
     return target
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_tree(tmp_path_factory.mktemp("wheel") / "tree")
-
-
-@pytest.fixture(scope="module")
-def native_wheel(tree: Path) -> Path:
+def build_native(folder: Path, sources: dict[str, str]) -> Path:
+    """A wheel with a library made of these sources, or of the kernel's own."""
+    tree = copy_tree(folder / "tree")
+    if sources:
+        shutil.rmtree(tree / "src" / CSRC)
+        write_sources(tree / "src" / CSRC, sources)
     wheel, printed = build_wheel(tree)
     assert "without its native kernel" not in printed, printed
     return wheel
 
 
+@pytest.fixture(scope="module")
+def toy_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel whose library is quickly built."""
+    return build_native(tmp_path_factory.mktemp("toy"), TOY)
+
+
 @needs_compiler
-def test_wheel_serves_every_python_of_its_platform(native_wheel: Path) -> None:
-    assert re.fullmatch(r"mufuru-[^-]+-py3-none-(?!any)\w+\.whl", native_wheel.name)
-    names = names_in(native_wheel)
+def test_wheel_serves_every_python_of_its_platform(toy_wheel: Path) -> None:
+    assert re.fullmatch(r"mufuru-[^-]+-py3-none-(?!any)\w+\.whl", toy_wheel.name)
+    names = names_in(toy_wheel)
     assert LIBRARY in names
-    sources = {f"mufuru/kernels/csrc/{path.name}" for path in (ROOT / "src/mufuru/kernels/csrc").iterdir()}
-    assert sources <= set(names)
+    assert {f"{CSRC}/{name}" for name in TOY} <= set(names)
     assert not [name for name in names if name.startswith("tests") or name.endswith(".o")]
 
 
 @needs_compiler
-def test_library_of_the_wheel_loads_where_nothing_may_be_built(native_wheel: Path, tmp_path: Path) -> None:
-    target = install(native_wheel, tmp_path / "site")
+def test_library_of_the_wheel_loads_where_nothing_may_be_built(toy_wheel: Path, tmp_path: Path) -> None:
+    assert_loads(toy_wheel, tmp_path)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_wheel_of_the_whole_kernel_loads(tmp_path: Path) -> None:
+    wheel = build_native(tmp_path, {})
+    assert {f"{CSRC}/{path.name}" for path in (ROOT / "src" / CSRC).iterdir()} <= set(names_in(wheel))
+    assert_loads(wheel, tmp_path)
+
+
+def assert_loads(wheel: Path, tmp_path: Path) -> None:
+    target = install(wheel, tmp_path / "site")
     code = (
         "from mufuru.kernels.library import load, status\n"
         "assert load() is not None, status()\n"
@@ -99,29 +119,42 @@ def test_library_of_the_wheel_loads_where_nothing_may_be_built(native_wheel: Pat
     assert printed.split() == ["wheel", str(target / LIBRARY)]
 
 
-@needs_compiler
-@pytest.mark.skipif(sys.platform != "linux" or shutil.which("nm") is None, reason="needs nm for ELF")
-def test_library_needs_nothing_but_the_system_libraries(native_wheel: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(native_wheel) as archive:
-        path = archive.extract(LIBRARY, tmp_path)
-    undefined = [line.split() for line in run("nm", "-D", "--undefined-only", path, cwd=tmp_path).splitlines()]
+@pytest.fixture
+def built() -> str:
+    """The library that the tests run on, built by the same function as that of a wheel."""
+    if library.load() is None:
+        pytest.skip(f"needs the native library: {library.status().reason}")
+    return str(library.status().path)
+
+
+needs_nm = pytest.mark.skipif(sys.platform != "linux" or shutil.which("nm") is None, reason="needs nm for ELF")
+
+
+@needs_nm
+def test_library_needs_nothing_but_the_system_libraries(built: str, tmp_path: Path) -> None:
+    undefined = [line.split() for line in run("nm", "-D", "--undefined-only", built, cwd=tmp_path).splitlines()]
     # weak symbols may stay undefined: the tool chain's own hooks
     needed = [words[-1] for words in undefined if words[-2] not in "wv"]
     assert [name for name in needed if not re.search(r"@(GLIBC|GLIBCXX|CXXABI|GCC)_", name)] == []
     assert [words[-1] for words in undefined if re.search(r"torch|c10|aten|2at", words[-1])] == []
 
 
-@needs_compiler
-@pytest.mark.skipif(sys.platform != "linux" or shutil.which("nm") is None, reason="needs nm for ELF")
-def test_library_shows_only_its_own_functions(native_wheel: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(native_wheel) as archive:
-        path = archive.extract(LIBRARY, tmp_path)
-    shown = [line.split()[-1] for line in run("nm", "-D", "--defined-only", path, cwd=tmp_path).splitlines()]
+@needs_nm
+def test_library_shows_only_its_own_functions(built: str, tmp_path: Path) -> None:
+    shown = [line.split()[-1] for line in run("nm", "-D", "--defined-only", built, cwd=tmp_path).splitlines()]
     assert "mufuru_abi" in shown
     assert [name for name in shown if not name.startswith("mufuru_")] == []
 
 
-@pytest.mark.parametrize("settings", [{"CXX": "/no/such/c++"}, {"CXX": "false"}, {"MUFURU_BUILD": "0"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"CXX": "false"},
+        pytest.param({"CXX": "/no/such/c++"}, marks=pytest.mark.slow),
+        pytest.param({"MUFURU_BUILD": "0"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_wheel_without_a_compiler_is_pure_and_says_so(tmp_path: Path, settings: dict[str, str]) -> None:
     tree = copy_tree(tmp_path / "tree")
     stale = tree / "build" / "lib" / LIBRARY

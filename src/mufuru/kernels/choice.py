@@ -27,7 +27,7 @@ _override: ContextVar[Choice | None] = ContextVar("mufuru_kernel", default=None)
 
 class Kernel(NamedTuple):
     """A row of the table. Its module has `obstacle(call) -> str`, why it cannot do a call (empty if it can),
-    `sequence(call) -> Result`, and `status() -> str`, one line for people."""
+    `sequence(call) -> Result`, and `status() -> str`, one line for readers."""
 
     devices: tuple[str, ...]
     """Types of the devices where `kernel="auto"` takes it."""

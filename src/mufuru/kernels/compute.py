@@ -30,7 +30,7 @@ def forward_of_any(call: Call) -> list[Any]:
 def forward(call: Call) -> list[Any]:
     """Run all steps and return the outputs, then the tensors for the backward pass: the rows of `OUTPUTS` and `SAVED`.
 
-    The tensors came through the layer's door: nothing is checked again.
+    The layer has validated the tensors: nothing is checked again.
     """
     problem, out = _describe(call, keep=True)
     if not problem.direct:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from mufuru.door import ORDINARY
+from mufuru.validate import ORDINARY
 
 Tensors: TypeAlias = list[Tensor | None]
 Function: TypeAlias = Callable[[Sequence[Tensor | None]], Tensors]

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor as is_legacy_batched
 from torch.autograd import forward_ad
 
-from mufuru.door import ORDINARY
 from mufuru.kernels import compute, custom, library
 from mufuru.kernels.call import N_DIFFERENTIABLE, Call, Result, Settings, exporting, known_when_traced
 from mufuru.kernels.operators import (
@@ -29,6 +28,7 @@ from mufuru.kernels.operators import (
     second_derivatives,
 )  # fmt: skip
 from mufuru.kernels.problem import MAX_OPS
+from mufuru.validate import ORDINARY
 
 _EAGER = frozenset({*ORDINARY, type(None)})
 

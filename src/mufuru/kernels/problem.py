@@ -13,10 +13,10 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mufuru.door import check_all
 from mufuru.kernels import library
 from mufuru.kernels.call import INPUTS, OUTPUTS
 from mufuru.tensors import Row, Shape, rows
+from mufuru.validate import check_all
 
 SIZES = [
     "steps", "batch", "inputs", "hidden", "controller", "ops",

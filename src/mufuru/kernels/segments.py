@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mufuru.door import check_all
 from mufuru.kernels.call import GIVEN, Call, Result, sequence_of_rows
+from mufuru.validate import check_all
 
 
 def run_in_segments(call: Call, every: int, sequence: Callable[[Call], Result]) -> Result:

@@ -1,4 +1,4 @@
-"""The model card, README.md on the Hub: a head for machines, then text for people."""
+"""The model card, README.md on the Hub: a head for programs, then text for readers."""
 
 import json
 from collections.abc import Mapping, Sequence

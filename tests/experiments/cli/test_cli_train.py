@@ -1,4 +1,4 @@
-"""Training through the command line: killed, stopped, gone on with, evaluated, reported."""
+"""Training through the command line: killed, stopped, resumed, evaluated, reported."""
 
 from __future__ import annotations
 

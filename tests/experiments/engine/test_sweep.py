@@ -1,4 +1,4 @@
-"""Many runs on several cores: skipped, gone on with, killed, failed."""
+"""Many runs on several cores: skipped, resumed, killed, failed."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_every_record_comes_from_a_commit(name: str) -> None:
     for record in published(name):
         assert record.environment["commit"]
         assert not record.environment["dirty"]
-        # where it was gone on with, by what was different
+        # where it was resumed, by what was different
         for changed in record.environment.get("resumed", []):
             assert changed.get("commit", "the same")
             assert not changed.get("dirty")

@@ -1,4 +1,4 @@
-"""Language models through the engine: stopped in mid-epoch and gone on with to the same bits."""
+"""Language models through the engine: stopped in mid-epoch and resumed to the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tree classifiers through the engine and the command line: stopped in mid-epoch and gone on with to the same bits."""
+"""Tree classifiers through the engine and the command line: stopped in mid-epoch and resumed to the same bits."""
 
 from __future__ import annotations
 

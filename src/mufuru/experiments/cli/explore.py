@@ -25,7 +25,7 @@ EXAMPLES = """\
   mufuru explore runs/demo
 """
 MOST = 24
-"""Most runs on one page: each is a model in memory."""
+"""Maximum runs on one page: each is a model in memory."""
 PACKAGES = ("starlette", "uvicorn")
 
 
@@ -40,7 +40,7 @@ class Explore:
     port: int = 8765
     """Port to listen on; the next free one if it is taken."""
     host: str = "127.0.0.1"
-    """Address to listen on. Any other than this one lets other machines in."""
+    """Address to listen on. Any other than the default admits other machines."""
     open: Flag = False
     """Open the page in the web browser."""
     threads: Threads = 1

@@ -37,7 +37,7 @@ settings the same value. All settings of `mufuru train` can be fixed as there.
 The folder keeps every trial as an ordinary run, sweep.json, table.md and plot.svg. After Ctrl-C or worse the same
 command continues; with a larger --trials or --hours it adds trials."""
 SHOWN = 20
-"""Most trials in the printed table; the file has all."""
+"""Maximum trials in the printed table; the file has all."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Options:
     """Every combination of lists in a grid, settings drawn at random, or those with runs that fall behind stopped early
     (asha: asynchronous successive halving, by Optuna)."""
     trials: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Most trials; None for the whole grid, for as many as --hours allow, or for 20."""
+    """Maximum number of trials; None for the whole grid, for as many as --hours allow, or for 20."""
     hours: float | None = None
-    """Most time to spend; what runs then is saved and stopped. None for no limit."""
+    """Maximum hours to spend; trials that still run then are saved and stopped. None for no limit."""
     search_seed: int = 0
     """Seed of the drawn settings."""
     grace: int = 1

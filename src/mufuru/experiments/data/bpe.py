@@ -77,7 +77,7 @@ class BytePairs(Vocabulary):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Tokens for people to read; a part of a character is shown as a replacement character."""
+        """Tokens for readers; a part of a character is shown as a replacement character."""
         return tuple(self.spelled(number).decode(errors="replace") for number in range(len(self)))
 
     def labelled(self, tokens: list[str]) -> list[str]:

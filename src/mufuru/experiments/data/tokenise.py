@@ -39,7 +39,7 @@ from mufuru.experiments.data.vocabulary import END, Vocabulary
 LARGE = 64 << 20
 """Bytes of a text from which on its tokens are in a file; its tokens are the same in either case."""
 SAMPLE = 16
-"""Most pieces that byte pairs are learned from, spread over the training text."""
+"""Maximum pieces that byte pairs are learned from, spread over the training text."""
 CONTEXT = multiprocessing.get_context("spawn")
 MOST_PROCESSES = 32
 

@@ -79,7 +79,7 @@ class Vocabulary:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The tokens for people to read."""
+        """The tokens for readers."""
         return self.words
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class Vocabulary:
         return [self.words[number] for number in (numbers.tolist() if isinstance(numbers, Tensor) else numbers)]
 
     def labelled(self, tokens: list[str]) -> list[str]:
-        """Return tokens for people to read, also those that are not in the vocabulary."""
+        """Return tokens for readers, also those that are not in the vocabulary."""
         return tokens
 
     def spelled(self, number: int) -> bytes:

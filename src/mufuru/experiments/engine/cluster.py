@@ -42,7 +42,7 @@ HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
 
 def import_ray() -> Any:
     """Return the module `ray`, or say how to install it."""
-    # what happens to nodes is said by this program; Ray reads both when it is imported
+    # this program reports what happens to nodes; Ray reads both when it is imported
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:

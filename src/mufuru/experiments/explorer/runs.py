@@ -19,13 +19,13 @@ from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps
 from mufuru.ops import did_you_mean
 
 BODY = 64 * 1024
-"""Most bytes of a request."""
+"""Maximum bytes of a request."""
 CHARACTERS = 8_000
-"""Most characters of a text."""
+"""Maximum characters of a text."""
 STEPS = 300
-"""Most tokens of a text."""
+"""Maximum tokens of a text."""
 STEPS_BOTH_WAYS = 100
-"""Most tokens for a bidirectional model: each prediction needs a pass of its own."""
+"""Maximum tokens for a bidirectional model: each prediction needs a pass of its own."""
 
 
 class Refused(HTTPException):

@@ -13,7 +13,7 @@ Evidence = TypeVar("Evidence", contravariant=True)
 AUTHORS = "Weissenborn and Rocktäschel, 2016"
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
 FEWEST = 6
-"""Fewest pairs of runs for a comparison to hold: with 5 an exact sign test cannot get below p = 0.06."""
+"""Minimum pairs of runs for a comparison to hold: with 5 an exact sign test cannot get below p = 0.06."""
 
 
 class Verdict(NamedTuple):

@@ -11,7 +11,7 @@ from mufuru.experiments.report.page import MISSING, Block, Command, Page, Sectio
 from mufuru.experiments.report.runs import Lines, Runs
 
 MOST_LINES = 8
-"""More than these cannot be distinguished in one figure of learning curves."""
+"""Maximum lines in a figure of learning curves: more cannot be distinguished."""
 MOST_PANELS = 3
 """More would be too small to read."""
 

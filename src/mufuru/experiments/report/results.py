@@ -17,7 +17,7 @@ NO_CURVES = "The records hold no learning curves: only run folders do."
 Numbers = Mapping[str, float]
 """The paper's results by model."""
 MANY = 4
-"""More lists than these are counted and not written out."""
+"""Maximum lists to write out; more are counted."""
 
 
 def table(lines: Lines, measure: Measure, caption: str, against: str, published: Numbers | None) -> Table:

@@ -70,7 +70,7 @@ def _order(value: Any) -> tuple[bool, bool, Any]:
 
 
 def plain(value: Any) -> str:
-    """Write a value of JSON as people do."""
+    """Write a value of JSON for readers."""
     if isinstance(value, list):
         return " ".join(map(plain, value))
     if value is None or isinstance(value, bool):

@@ -86,7 +86,7 @@ class Experiment(Report):
     """Whether runs take hours on real data: then they are announced and the data is checked before they start. A run's
     cost is in seconds."""
     curve_lines: int = 40
-    """Most lines of a learning curve in a file of records; 0 for none."""
+    """Maximum lines of a learning curve in a file of records; 0 for none."""
     unfinished: frozenset[str] = frozenset()
     """Parts whose runs are still being made: results/ may hold some of them, and no page shows them."""
 

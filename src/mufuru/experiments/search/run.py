@@ -21,7 +21,7 @@ Method = Literal["grid", "random", "asha"]
 DEFAULT_TRIALS = 20
 ENDLESS = 10**9
 CHECKED = 1000
-"""Most trials whose settings are checked before the first one starts."""
+"""Maximum trials whose settings are checked before the first one starts."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Search:
     """Seed of the drawn settings."""
     trials: int | None = None
     hours: float | None = None
-    """Most time to spend, over all sessions."""
+    """Maximum time to spend, over all sessions."""
     grace: int = 1
     factor: int = 3
 
@@ -52,7 +52,7 @@ class Search:
 
     @property
     def limit(self) -> int:
-        """Most trials."""
+        """Maximum number of trials."""
         default = ENDLESS if self.hours is not None or self.method == "grid" else DEFAULT_TRIALS
         asked = default if self.trials is None else self.trials
         return asked if self.space.size is None else min(asked, self.space.size)

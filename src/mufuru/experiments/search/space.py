@@ -20,7 +20,7 @@ DIGITS = 4
 """Significant digits of a drawn number: all that matter, and the same on every machine."""
 
 COMBINATIONS = 1000
-"""Most combinations of settings to look through for one that is allowed."""
+"""Maximum combinations of settings to look through for one that is allowed."""
 
 
 @dataclass(frozen=True)

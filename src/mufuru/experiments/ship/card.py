@@ -10,7 +10,7 @@ from mufuru.saving.card import PAPER, page, table
 
 SPLITS = ("train", "valid", "test")
 ROWS = 20
-"""Most classes of tokens in the table of operations."""
+"""Maximum classes of tokens in the table of operations."""
 
 
 def card(record: Record, model: TaskModel, name: str) -> str:

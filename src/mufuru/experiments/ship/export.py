@@ -36,7 +36,7 @@ EXAMPLE = (2, 5)
 UNSEEN = ((1, 1), (3, 4), (2, 9), (7, 33))
 """Batches and steps that it is checked with."""
 BATCHES = 20
-"""Most batches of one measurement of time."""
+"""Maximum batches of one measurement of time."""
 ROUNDS = 7
 TOLERANCE: dict[str, float] = {"safetensors": 0.0, "int8": 0.0, "onnx": 1e-4, "torch-export": 1e-5}
 """Largest difference from the original, as a part of its largest answer where that is above 1. Files of weights hold

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 import torch
 from torch.autograd import forward_ad
 
-from mufuru.door import ORDINARY
 from mufuru.kernels import custom
 from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when_traced
+from mufuru.validate import ORDINARY
 
 _ORDINARY = frozenset({*ORDINARY, type(None)})
 
@@ -77,7 +77,7 @@ def sequence(call: Call) -> Result:
 
 
 def status() -> str:
-    """Return whether it can run here, for people."""
+    """Return a sentence on whether it can run here."""
     if not installed():
         return "not available: triton is not installed, which CUDA and ROCm builds of torch bring along"
     if interpreted():

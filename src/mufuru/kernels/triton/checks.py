@@ -1,4 +1,4 @@
-"""The door of the operators: a program or a graph may call them with any tensors, and a GPU reads where it is told."""
+"""Validation of the operators' arguments: a program may pass any tensors, and a GPU checks no address."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mufuru.door import check_all
 from mufuru.kernels.call import INPUTS, OUTPUTS, Call, interpreted
 from mufuru.kernels.operators import Options, call_of
 from mufuru.tensors import Row, exists
+from mufuru.validate import check_all
 
 
 def checked_call(tensors: Sequence[Any], options: Options) -> Call:

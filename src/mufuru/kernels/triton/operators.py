@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from mufuru.door import check_all
 from mufuru.kernels import custom
 from mufuru.kernels.call import N_DIFFERENTIABLE, Call, Result, Settings
 from mufuru.kernels.operators import (
@@ -40,6 +39,7 @@ from mufuru.kernels.triton import passes
 from mufuru.kernels.triton.checks import checked_call, checked_gradients
 from mufuru.ops import CUSTOM
 from mufuru.unit import STEMS
+from mufuru.validate import check_all
 
 N_SAVED = 2
 """The output and the controller's states."""

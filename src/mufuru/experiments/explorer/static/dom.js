@@ -38,7 +38,7 @@ export function percent(p) {
 // a map, not an object: that would also find "constructor" and the like
 const MARKS = new Map([[" ", "␣"], ["\n", "⏎"], ["\t", "⇥"], ["", "∅"]]);
 
-/** A token as people can see it. */
+/** A token with its blanks made visible. */
 export function visible(token, most = 14) {
   const shown = MARKS.get(token) ?? token;
   const letters = [...shown];

@@ -95,7 +95,7 @@ function description(answer, info) {
   return `Figure of ${info.name}: ${rows}. ${end}`;
 }
 
-/** The picture where it can be pointed at, clicked, and walked through by arrow keys. */
+/** The picture, with its reactions to the pointer, clicks and arrow keys. */
 function figure({ labels, body }, answer, info, place, chosen, readout, choose) {
   const tokens = answer.tokens.length, ops = answer.ops?.length ?? 0;
   const at = (event) => {

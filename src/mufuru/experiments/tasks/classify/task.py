@@ -156,7 +156,7 @@ DIGITS = 6
 WORDS = ("not", "but", "very")
 """A negation, a contrast and an intensifier: each gets a sentence."""
 LONGEST = 20
-"""Most tokens of such a sentence, so that it can be read at a glance."""
+"""Maximum tokens of such a sentence, so that it can be read at a glance."""
 
 
 def operation_weights(model: nn.Module, batches: Iterable[Batch], vocabulary: Vocabulary | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mufuru import MuFuRU, MuFuRUCell
-from mufuru.door import check_numbers
 from mufuru.kernels import cross_entropy
+from mufuru.validate import check_numbers
 
 X = torch.arange(30.0).view(5, 2, 3).sin()
 
@@ -79,7 +79,7 @@ def test_a_cell(kind: str) -> None:
 @needs_native
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_softmax(kind: str) -> None:
-    """It has a kernel of its own, and the same door."""
+    """It has a kernel of its own, and the same validation."""
     hidden, weight, targets = KINDS[kind](X[:, 0]), torch.randn(7, 3), torch.tensor([0, 6, 3, 2, 1])
     found = cross_entropy.losses(hidden, weight, torch.zeros(7), targets)
     wanted = nn.functional.cross_entropy(copied(hidden) @ weight.T, targets, reduction="none")
