@@ -22,7 +22,7 @@ import roofline
 from mufuru import PAPER, ops
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import render
-from mufuru.experiments.report.experiment import headline
+from mufuru.experiments.report.experiment import forest, headline
 from mufuru.experiments.report.figures import svg
 from mufuru.experiments.reproduce import EXPERIMENTS, recorded
 from mufuru.unit import DEFAULT_OP_BIAS
@@ -105,6 +105,7 @@ def main() -> None:
     if not check:
         (DOCS / "unit" / "operations.svg").write_bytes(svg(drawing.figure()))
         (DOCS / "picture.svg").write_bytes(svg(picture.figure()))
+        (DOCS / "differences.svg").write_bytes(svg(forest(EXPERIMENTS.values(), everything)))
 
 
 if __name__ == "__main__":

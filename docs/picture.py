@@ -21,4 +21,4 @@ def figure() -> Figure:
     with mufuru.tracing(model) as traces, torch.no_grad():
         model.reader(model.one_hot[tokens].unsqueeze(1))
     (layer,) = traces.values()
-    return mufuru.plot.weights(layer[0], [TOKENS[token] for token in tokens])
+    return mufuru.plot.units(layer[0], [TOKENS[token] for token in tokens])

@@ -55,7 +55,7 @@ def weights(
     name = f"mean over {hidden} units" if unit is None else f"unit {unit}"
     names = named(tokens, len(p))
     figure, axes = _new(_width(len(p)), 1.3 + 0.33 * len(trace.ops))
-    _heat(axes, mean.T, WEIGHTS, 0.0, 1.0, "weight")
+    _heat(axes, 100 * mean.T, WEIGHTS, 0.0, 100.0, "weight, %")
     _label(axes, f"Operation weights, {name}", names, list(trace.op_names))
     if len(p) <= LARGEST:
         for (step, op), value in zip(torch.cartesian_prod(*map(torch.arange, mean.shape)).tolist(),

@@ -48,7 +48,7 @@ def test_accuracy_by_size() -> None:
 
 
 def test_runs_that_solve_and_gaps() -> None:
-    assert row(table("sweep", 1), "8") == ("8", "2 of 3", "0 of 3")
+    assert row(table("sweep", 1), "8") == ("8", "2 of 3 (0.21–0.94)", "0 of 3 (0.00–0.56)")
     mean, low, high = interval([0.2, 0.21, 0.22])
     assert row(table("sweep", 2), "64")[2] == f"+{mean:.3f} (+{low:.3f} to +{high:.3f})"
 
@@ -88,7 +88,7 @@ def test_ablation() -> None:
     names = ["all seven", "without keep", "without forget", "keep and replace", "keep and replace with max"]
     assert [row[0] for row in content.rows] == names
     assert row(content, "keep and replace")[3] == "−0.250 (−0.250 to −0.250)"
-    assert row(content, "all seven")[2:] == ("0 of 3", MISSING)
+    assert row(content, "all seven")[2:] == ("0 of 3 (0.00–0.56)", MISSING)
     assert logic.variant(made(cell="gru")) == "GRU"
     assert logic.variant(made(ops=("keep", "max"))) == "keep, max"
     assert logic.variant(made(ops=(*PAPER, "add"))) == "add, diff, forget, keep, max, min, mul, replace"

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from mufuru.experiments.draws import Draws
-from mufuru.experiments.tasks.logic.formulae import GATES, TOKENS, Formula, FormulaError, Wanted, parse, sample
+from mufuru.experiments.tasks.logic.formulae import (
+    GATES,
+    TOKENS,
+    Formula,
+    FormulaError,
+    Wanted,
+    known_from_last,
+    parse,
+    sample,
+)
 
 TRUTH = {
     # columns: P Q = 00, 01, 10, 11, copied from the table of arXiv 1603.08983
@@ -113,3 +122,17 @@ def test_a_value_alone_is_a_formula() -> None:
 def test_a_typing_mistake_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(FormulaError, match=message):
         parse(text)
+
+
+def test_accuracy_of_reading_the_end_alone() -> None:
+    assert known_from_last(0) == 0.5
+    # by hand: of the 20 steps of a gate and its value, 8 do not depend on the value so far, and 12 do
+    assert known_from_last(1) == pytest.approx(0.4 + 0.6 / 2)
+    draws = Draws("test", 1)
+    right, several = 0, 4000
+    for _ in range(several):
+        formula = sample(Wanted(1, 12, 12), draws)
+        first = {Formula((start, *formula.tokens[-4:])).value == formula.value for start in (0, 1)}
+        right += 2 if first == {True} else 1
+    # four standard deviations of a share of 4000
+    assert right / (2 * several) == pytest.approx(known_from_last(2), abs=4 * 0.5 / several**0.5)

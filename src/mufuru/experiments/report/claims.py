@@ -11,6 +11,10 @@ from mufuru.experiments.report.runs import Lines
 Evidence = TypeVar("Evidence", contravariant=True)
 """Input of a judge: runs, or lines of runs."""
 AUTHORS = "Weissenborn and Rocktäschel, 2016"
+WHICH_GRU = (
+    "GRU is `torch.nn.GRU` here, whose reset gate acts after the recurrent product; the paper's equation has it before "
+    "the product, which is MuFuRU with keep and replace alone."
+)
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
 FEWEST = 6
 """Minimum pairs of runs for a comparison to hold: with 5 an exact sign test cannot get below p = 0.06."""
@@ -69,8 +73,8 @@ def ahead(one: str, other: str, measure: Measure) -> Rule[Lines]:
     """Return the rule that one model is surely better than another."""
     side, place = ("lower", "below") if measure.lower_is_better else ("higher", "above")
     text = (
-        f"the 95 % interval of {one}'s mean test {measure.key} minus {other}'s, seed by seed, is {place} 0 in {FEWEST} "
-        f"pairs or more (in part: the mean is {side})"
+        f"the 95 % interval of {one}'s mean test {measure.key} minus {other}'s ({measure.compared[0]}) is {place} 0 "
+        f"with {FEWEST} runs of each or more (in part: the mean is {side})"
     )
     return _compared(one, other, measure, text, lambda lead, margin: (lead > margin, lead > 0))
 
@@ -79,8 +83,8 @@ def as_good(one: str, other: str, measure: Measure) -> Rule[Lines]:
     """Return the rule that one model is not worse than another."""
     side = "higher" if measure.lower_is_better else "lower"
     text = (
-        f"{one}'s mean test {measure.key} is not {side} than {other}'s in {FEWEST} pairs or more (in part: in fewer, "
-        "or it is and the 95 % interval of the difference, seed by seed, holds 0)"
+        f"{one}'s mean test {measure.key} is not {side} than {other}'s with {FEWEST} runs of each or more (in part: "
+        f"with fewer, or it is and the 95 % interval of the difference ({measure.compared[0]}) holds 0)"
     )
     return _compared(one, other, measure, text, lambda lead, margin: (-lead <= NOISE, -lead <= margin < math.inf))
 
@@ -99,7 +103,8 @@ def _compared(
         margin = math.inf if change.margin is None else change.margin
         whole, part = decide(lead, margin)
         enough = change.n >= FEWEST
-        measured = f"{one} minus {other}: {measure.change(change)}" + ("" if enough else f", {count(change.n, 'pair')}")
+        few = "" if enough else f", {count(change.n, 'run')} of each, too few for an exact test to reach 0.05"
+        measured = f"{one} minus {other}: {measure.change(change)}{few}"
         return judged(measured, whole and enough, whole or part)
 
     return Rule(text, judge)

@@ -1,19 +1,25 @@
 """The report on an experiment of several parts: a page, its figures as files, and the generated parts of its docs."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mufuru.disk import write_atomically
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import claims as judgement
-from mufuru.experiments.report import render, results, runs
-from mufuru.experiments.report.claims import AUTHORS, Claim, Evidence
-from mufuru.experiments.report.measure import Measure
+from mufuru.experiments.report import plots, render, results, runs
+from mufuru.experiments.report.claims import AUTHORS, WHICH_GRU, Claim, Evidence
+from mufuru.experiments.report.measure import Difference, Measure, Summary
 from mufuru.experiments.report.page import MISSING, Block, Command, Page, Picture, Section, Table, count
+from mufuru.experiments.report.results import parameters
 from mufuru.experiments.report.runs import Runs, of_part
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHORT = "short"
 """The part for a quick try: it is not in the whole, and no documentation shows it."""
@@ -139,7 +145,7 @@ class Report:
         caption = (
             f"What the paper says ({AUTHORS}) beside {count(several, 'run')} in its setting, as far as it is known"
         )
-        return [judgement.table(claims, evidence, caption) if several else self.missing(self.main)]
+        return [judgement.table(claims, evidence, caption), WHICH_GRU] if several else [self.missing(self.main)]
 
     def effects(
         self, records: Runs, part: str, changed: runs.Lines, names: Mapping[str, str], setting: str
@@ -188,17 +194,57 @@ class Report:
         return paths
 
 
-def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
-    """Return every experiment in its main settings beside the paper's numbers: mean and 95 % interval."""
-    cells = {cell: runs.name(cell) for cell in ("gru", "mufuru")}
-    rows = []
+class Lead(NamedTuple):
+    """A headline with its runs."""
+
+    headline: Headline
+    gru: Summary | None
+    mufuru: Summary | None
+    parameters: tuple[str, str]
+    difference: Difference | None
+    """MuFuRU minus GRU."""
+    published: tuple[float, float] | None
+    """The paper's numbers of GRU and MuFuRU."""
+
+
+def leads(reports: Iterable[Report], records: Mapping[str, Runs]) -> list[Lead]:
+    """Return every experiment in its main settings: GRU and MuFuRU, and the difference."""
+    found = []
     for report in reports:
         for row in report.headlines:
-            numbers = report.numbers if row.part == report.main else {}
-            stated = [f"{numbers[name]:.1f}" if name in numbers else "no number" for name in cells.values()]
             here = runs.where(of_part(records.get(report.name, ()), row.part), cell__controller_size=None)
-            chosen = [runs.where(here, cell__cell=cell, **row.settings) for cell in cells]
-            measured = [row.measure.interval(row.measure.summary(some)) if some else MISSING for some in chosen]
-            rows.append((f"{row.title}: {row.measure.name}", *stated, *measured))
-    head = [f"{name}, {where}" for where in ("paper", "here") for name in cells.values()]
-    return Table("", ("test results", *head), tuple(rows))
+            gru, mufuru = (runs.where(here, cell__cell=cell, **row.settings) for cell in ("gru", "mufuru"))
+            numbers = report.numbers if row.part == report.main else {}
+            published = (numbers["GRU"], numbers["MuFuRU"]) if numbers else None
+            summaries = row.measure.summary(gru), row.measure.summary(mufuru)
+            difference = row.measure.difference(mufuru, gru)
+            found.append(Lead(row, *summaries, (parameters(gru), parameters(mufuru)), difference, published))
+    return found
+
+
+def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
+    """Return the leads as a table beside the paper's numbers: mean and 95 % interval."""
+    head = ("test results", "better", "GRU", "MuFuRU", "MuFuRU − GRU", "runs", "parameters", "in the paper")
+    rows = []
+    for (row, *summaries), sizes, difference, published in ((lead[:3], *lead[3:]) for lead in leads(reports, records)):
+        measure = row.measure
+        stated = "no number"
+        if published:
+            change = f"{published[1] - published[0]:+.1f}".replace("-", "−")
+            stated = f"{published[0]:.1f}, {published[1]:.1f}: {change}"
+        several = " / ".join(str(summary.n) if summary else MISSING for summary in summaries)
+        cells = (*map(measure.interval, summaries), measure.change(difference), several, " / ".join(sizes), stated)
+        rows.append((f"{row.title}: {measure.name}", "lower" if measure.lower_is_better else "higher", *cells))
+    return Table("", head, tuple(rows))
+
+
+def forest(reports: Iterable[Report], records: Mapping[str, Runs]) -> Figure:
+    """Draw the leads, MuFuRU minus GRU, with the paper's beside ours: a panel for each experiment."""
+    panels: dict[str, tuple[Measure, list[plots.Row]]] = {}
+    for lead in leads(reports, records):
+        stated = lead.published[1] - lead.published[0] if lead.published else None
+        if lead.difference:
+            data, _, setting = lead.headline.title.partition(", ")
+            _, rows = panels.setdefault(data, (lead.headline.measure, []))
+            rows.append(plots.Row(setting, lead.difference, stated))
+    return plots.forest(panels)

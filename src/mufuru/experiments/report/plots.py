@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from mufuru.experiments.report import runs
 from mufuru.experiments.report.figures import CELLS, EVERY_LOOK, GRID, Look, heat, look, new, style
-from mufuru.experiments.report.measure import Measure, Summary
+from mufuru.experiments.report.measure import Difference, Measure, Summary
 from mufuru.experiments.report.runs import Lines, Runs
 
 if TYPE_CHECKING:
@@ -258,14 +258,54 @@ def variants(panels: Mapping[str, Mapping[str, Summary]], names: Sequence[str], 
     return figure
 
 
+class Row(NamedTuple):
+    """A row of a forest plot."""
+
+    title: str
+    difference: Difference
+    published: float | None
+
+
+@style()
+def forest(panels: Mapping[str, tuple[Measure, Sequence[Row]]]) -> Figure:
+    """Draw differences between MuFuRU and GRU with their intervals, a panel for each measure by its title; right of the
+    upright line MuFuRU is better."""
+    heights = [len(rows) for _, rows in panels.values()]
+    figure = new(7.6, 0.5 + 0.75 * len(panels) + 0.4 * sum(heights))
+    figure.suptitle("MuFuRU − GRU: right of 0 MuFuRU is better; black stroke: the paper", fontsize=10)
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for (axes,), (title, (measure, rows)) in zip(grid, panels.items(), strict=True):
+        for place, row in enumerate(rows):
+            _stripe(axes, place)
+            if interval := row.difference.interval():
+                axes.hlines(place, *interval, color=CELLS["mufuru"].colour, linewidth=2.2, alpha=0.75)
+            axes.plot(
+                [row.difference.mean], [place], CELLS["mufuru"].marker, color=CELLS["mufuru"].colour, markersize=7
+            )
+            if row.published is not None:
+                axes.vlines(row.published, place - 0.34, place + 0.34, color="#000000", linewidth=2, zorder=3)
+        axes.axvline(0, color="#666666", linewidth=1, zorder=1)
+        axes.set_yticks(range(len(rows)), [row.title for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(axis="x", color=GRID, linewidth=0.8)
+        axes.tick_params(axis="y", length=0)
+        axes.set_title(f"{title}: {measure.name}")
+        if measure.lower_is_better:
+            axes.invert_xaxis()
+    return figure
+
+
 def _stripe(axes: Axes, row: int) -> None:
     if row % 2 == 0:
         axes.axhspan(row - 0.5, row + 0.5, color="#F4F4F4", linewidth=0, zorder=0)
 
 
 def _runs(axes: Axes, summary: Summary, row: float, marker: str, colour: str, size: float, alpha: float) -> None:
-    places = [row] * summary.n
-    axes.plot(summary.values, places, marker, color=colour, markersize=size, alpha=alpha, markeredgewidth=0)
+    # one run is its own mean
+    places = [row] * summary.n if summary.n > 1 else []
+    axes.plot(
+        summary.values[: len(places)], places, marker, color=colour, markersize=size, alpha=alpha, markeredgewidth=0
+    )
 
 
 def _mean(axes: Axes, summary: Summary, row: float, seen: Look, measure: Measure, size: float) -> None:
@@ -282,9 +322,16 @@ def _rows(axes: Axes, measure: Measure) -> None:
 
 @style()
 def by_size(
-    lines: Mapping[str, Mapping[int, Summary]], names: Mapping[str, str], measure: Measure, guessing: float
+    lines: Mapping[str, Mapping[int, Summary]],
+    names: Mapping[str, str],
+    measure: Measure,
+    levels: Mapping[str, float],
+    least_error: float | None = None,
 ) -> Figure:
-    """Draw a line over the hidden sizes for each cell; `names` are those of the legend."""
+    """Draw a line over the hidden sizes for each cell; `names` are those of the legend. `levels` are drawn across.
+
+    With a least error the axis is that of the error's logarithm, with the least added so that none can be drawn.
+    """
     from matplotlib.ticker import NullLocator
 
     sizes = sorted({size for line in lines.values() for size in line})
@@ -300,13 +347,33 @@ def by_size(
     axes.set_xlim(min(sizes) / 2**0.5, max(sizes) * 2**0.5)
     axes.set_xlabel("hidden size")
     axes.set_ylabel(f"test {measure.name}")
-    axes.set_ylim(min(0.45, *values) - 0.01, 1.015)
+    if least_error is None:
+        axes.set_ylim(min(0.45, *values) - 0.01, 1.015)
+    else:
+        _by_error(axes, least_error)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.axhline(guessing, color="#999999", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
     across = axes.get_yaxis_transform()
-    axes.text(1, guessing, "guessing", transform=across, ha="right", va="top", color="#666666", fontsize=8)
+    for name, level in levels.items():
+        axes.axhline(level, color="#999999", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        axes.text(1.01, level, name, transform=across, ha="left", va="center", color="#666666", fontsize=8)
     figure.legend(loc="outside upper center", ncols=max(len(lines), 1))
     return figure
+
+
+def _by_error(axes: Axes, least: float) -> None:
+    """Scale an axis of accuracies by the logarithm of the error, to which the least is added."""
+    import numpy as np
+
+    axes.set_yscale(
+        "function",
+        functions=(
+            lambda values: -np.log10(np.maximum(1 - np.asarray(values) + least, least / 2)),
+            lambda heights: 1 + least - 10.0 ** -np.asarray(heights),
+        ),
+    )
+    ticks = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_ylim(0.4, 1 + least / 4)
 
 
 def _sizes(axes: Axes, line: Mapping[int, Summary], seen: Look, shift: float, name: str, measure: Measure) -> None:

@@ -1,6 +1,7 @@
 """Runs as tables and figures: results by model, by cell and by change; and settings, versions and commands."""
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import figures, plots, runs
 from mufuru.experiments.report.figures import Look
-from mufuru.experiments.report.measure import PERPLEXITY, Measure
+from mufuru.experiments.report.measure import FEWEST_TO_RESAMPLE, PERPLEXITY, Measure
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
 from mufuru.experiments.report.runs import Lines, Runs
+from mufuru.experiments.tasks.cells import CellConfig
 
-INTERVAL = "mean over the seeds and, in brackets, its 95 % interval (Student's t; n/a for one run)"
 NO_CURVES = "The records hold no learning curves: only run folders do."
 Numbers = Mapping[str, float]
 """The paper's results by model."""
@@ -20,25 +21,44 @@ MANY = 4
 """Maximum lists to write out; more are counted."""
 
 
+def in_words(measure: Measure) -> str:
+    """Describe a mean and its interval."""
+    bounded = measure.lowest > -math.inf or measure.highest < math.inf
+    other = f"; a bootstrap where t goes past what is possible in {FEWEST_TO_RESAMPLE} runs or more" if bounded else ""
+    return f"mean over the seeds and, in brackets, its 95 % interval (Student's t{other}; n/a for one run)"
+
+
 def table(lines: Lines, measure: Measure, caption: str, against: str, published: Numbers | None) -> Table:
     """Return a row for each line: mean, spread and every run on the test data, the mean on the validation data; beside
-    them the difference to one of the lines, seed by seed, and the published numbers."""
+    them the difference to one of the lines, and the published numbers."""
     against = against if against in lines and len(lines) > 1 else ""
     head = ["model", "parameters", f"test {measure.name}", "deviation", "every run", f"validation {measure.name}"]
-    head += [f"minus {against}"] if against else []
+    head += [f"minus {against}, {how}" for how in measure.compared] if against else []
     head += ["the paper"] if published else []
     rows = []
     for name, records in lines.items():
         test, valid = measure.summary(records), measure.summary(records, "valid")
-        sizes = ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records}))
         every = MISSING if test is None else ", ".join(map(measure.value, test.values))
-        row = [name, sizes, measure.interval(test), measure.deviation(test), every, measure.interval(valid)]
-        if against:
-            row.append(MISSING if name == against else measure.change(measure.difference(records, lines[against])))
+        row = [
+            name,
+            parameters(records),
+            measure.interval(test),
+            measure.deviation(test),
+            every,
+            measure.interval(valid),
+        ]
+        for how in measure.compared if against else ():
+            difference = None if name == against else measure.difference(records, lines[against], how=how)
+            row.append(measure.change(difference))
         if published:
             row.append(f"{published[name]:.1f}" if name in published else MISSING)
         rows.append(tuple(row))
     return Table(caption, tuple(head), tuple(rows))
+
+
+def parameters(records: Runs) -> str:
+    """Write the number of parameters; where runs differ, all numbers."""
+    return ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records})) or MISSING
 
 
 def models(
@@ -46,7 +66,7 @@ def models(
 ) -> list[Block]:
     """Return a figure, if it has a name, and a table of these lines."""
     shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
-    return [*shown, table(lines, measure, f"{caption}: {INTERVAL}", against, published)]
+    return [*shown, table(lines, measure, f"{caption}: {in_words(measure)}", against, published)]
 
 
 def section(
@@ -113,7 +133,8 @@ def change_table(lines: Lines, measure: Measure, caption: str) -> Table:
             row += [measure.interval(measure.summary(records, split)), measure.change(difference)]
         rows.append(tuple(row))
     sign = "negative" if measure.lower_is_better else "positive"
-    return Table(f"{caption}. A {sign} change is for the better", head, tuple(rows))
+    how = measure.compared[0]
+    return Table(f"{caption}. Changes: {how}; a {sign} one is for the better", head, tuple(rows))
 
 
 def no_gain(tried: Mapping[str, Lines], measure: Measure) -> list[Block]:
@@ -178,9 +199,18 @@ def dynamic(lines: Lines) -> list[Block]:
 
 def settings(groups: Mapping[str, Runs], caption: str) -> Table:
     """Return every setting of each group of runs; where its runs differ, all values."""
-    return _values(
-        {name: [record.config for record in records] for name, records in groups.items()}, caption, "setting"
-    )
+    taken = {name: [_taken(record) for record in records] for name, records in groups.items()}
+    return _values(taken, caption, "setting")
+
+
+def _taken(record: Record) -> dict[str, Any]:
+    """Return the settings without options that the cell lacks: a record has a value for them."""
+    options, cell = CellConfig.options, runs.cell_of(record)
+    lacking = set(options["mufuru"]) - set(options.get(cell, options["mufuru"]))
+    layer = record.config.get("cell")
+    if not isinstance(layer, dict):
+        return record.config
+    return record.config | {"cell": {name: value for name, value in layer.items() if name not in lacking}}
 
 
 def environment(records: Runs) -> Table:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import claims, figures, inspection, plots, results, runs
-from mufuru.experiments.report.claims import AUTHORS
+from mufuru.experiments.report.claims import AUTHORS, WHICH_GRU
 from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
 from mufuru.experiments.report.inspection import BELOW
-from mufuru.experiments.report.measure import ACCURACY, Summary
+from mufuru.experiments.report.measure import ACCURACY, NOISE, Difference, wilson
 from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
-from mufuru.experiments.report.results import INTERVAL
+from mufuru.experiments.report.results import in_words
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
 from mufuru.experiments.reproduce.logic_claims import CLAIMS, SHARE, SIZE, SOLVED, at, gap, reached, sizes, summaries
 from mufuru.experiments.tasks.cells import CellName
 from mufuru.experiments.tasks.logic import PRESETS, LogicConfig
-from mufuru.experiments.tasks.logic.formulae import TOKENS
+from mufuru.experiments.tasks.logic.formulae import TOKENS, known_from_last
 from mufuru.ops import PAPER
 
 if TYPE_CHECKING:
@@ -110,11 +110,17 @@ def ablations() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 GUESSING = 0.5
 """Half of all formulae are true: every gate has its negation among the gates."""
+LEVELS = {"guessing": GUESSING, "last gate alone": known_from_last(1), "last two gates": known_from_last(2)}
+"""Accuracies that need little or no memory."""
+LEAST_ERROR = 0.5e-3
+"""Half a formula of the thousand that a run is tested on."""
 CURVES_AT = (8, 64)
 """Hidden sizes whose learning curves are shown, where they ran."""
 MOST_PANELS = 3
 """Sizes whose use of operations is drawn over training, the largest."""
 ALL, GATED = "all seven", "keep and replace"
+INTERVAL = in_words(SHARE)
+REACHED = f"Runs with a test accuracy of {SOLVED} or more and, in brackets, the 95 % interval of their share (Wilson)"
 
 
 def main(records: Runs) -> list[Record]:
@@ -128,7 +134,7 @@ def beside(records: Runs) -> list[Block]:
     if shown := main(records):
         where = "the short form" if shown[0].group == "short" else "the paper's setting, as far as it is known"
         caption = f"What the paper says ({AUTHORS}) beside {count(len(shown), 'run')} in {where}"
-        blocks.append(claims.table(CLAIMS, shown, caption))
+        blocks += [claims.table(CLAIMS, shown, caption), WHICH_GRU]
     return blocks
 
 
@@ -165,18 +171,50 @@ def accuracy(records: Runs, part: str) -> list[Block]:
     lines = {cell: summaries(here, cell) for cell in names}
     alt = f"Line plot of test accuracy against hidden size, a line for each of {', '.join(names.values())}"
     caption = "Test accuracy against hidden size: mean (line), its 95 % interval (bar) and every run (faint marks)."
+    # where most runs are at the ceiling, the error tells them apart
+    least = LEAST_ERROR if part == "solved" else None
+    caption += " The axis is that of the logarithm of the error plus half a formula." if least else ""
     return [
         at_eight(here),
-        Picture(f"accuracy-{part}", lambda: plots.by_size(lines, names, SHARE, GUESSING), f"{alt}; {BELOW}", caption),
+        Picture(
+            f"accuracy-{part}", lambda: plots.by_size(lines, names, SHARE, LEVELS, least), f"{alt}; {BELOW}", caption
+        ),
         by_size(here, f"Test accuracy: {INTERVAL}", mean_accuracy, "the difference, seed by seed"),
-        by_size(here, f"Runs with a test accuracy of {SOLVED} or more", lambda some: reached(SHARE.summary(some))),
+        by_size(here, REACHED, lambda some: reached(SHARE.summary(some))),
         by_size(
             here, f"Training accuracy minus test accuracy, run by run: {INTERVAL}", lambda some: SHARE.change(gap(some))
         ),
     ]
 
 
-sweep, short = partial(accuracy, part="sweep"), partial(accuracy, part="short")
+short = partial(accuracy, part="short")
+
+
+def sweep(records: Runs) -> list[Block]:
+    return [*accuracy(records, "sweep"), *equal_parameters(of_part(records, "sweep"))]
+
+
+def equal_parameters(records: Runs) -> list[Block]:
+    """Return MuFuRU at each size beside the GRU whose number of parameters is nearest."""
+    every = {cell: {size: at(records, cell, size) for size in sizes(records)} for cell in ("mufuru", "gru")}
+    counts = {
+        cell: {size: some[0].result["parameters"] for size, some in by_units.items() if some}
+        for cell, by_units in every.items()
+    }
+    rows = []
+    for size, ours in counts["mufuru"].items():
+        ratios = {other: abs(math.log(theirs / ours)) for other, theirs in counts["gru"].items()}
+        other = min(ratios, key=ratios.__getitem__, default=None)
+        # the largest MuFuRU has no GRU of its size
+        if other is not None and other != size and ratios[other] < math.log(1.5):
+            pair = every["mufuru"][size], every["gru"][other]
+            one, two = (
+                f"{count(units, 'unit')}, {counts[cell][units]:,}" for cell, units in (("mufuru", size), ("gru", other))
+            )
+            rows.append((one, two, *map(mean_accuracy, pair), SHARE.change(SHARE.difference(*pair))))
+    head = ("MuFuRU, parameters", "GRU, parameters", "MuFuRU", "GRU", "MuFuRU − GRU")
+    caption = f"Test accuracy at about equal parameters: {INTERVAL}. Last column: the difference, seed by seed"
+    return [Table(caption, head, tuple(rows))] if rows else []
 
 
 def at_eight(records: Runs) -> str:
@@ -298,7 +336,17 @@ def best_choice(records: Runs, size: int) -> str:
         f" Of {len(leads)} choices, the 95 % interval of MuFuRU minus GRU is above 0 in {ahead}, below 0 in {behind} "
         f"and holds 0 in {len(leads) - ahead - behind}."
     )
-    return f"Best choice of each cell with {size} units: {'; '.join(parts)}.{counts if leads else ''}"
+    here = {cell: runs.where(records, cell__hidden_size=size, cell__cell=cell) for cell in runs.cells(records)}
+    shares = [f"{len(some)} runs of {runs.name(cell)} {share(some)}" for cell, some in here.items() if some]
+    solved = f" Over all choices, {SOLVED} is reached by these shares: of {', of '.join(shares)}."
+    return f"Best choice of each cell with {size} units: {'; '.join(parts)}.{counts if leads else ''}{solved}"
+
+
+def share(records: Runs) -> str:
+    """Write the share of runs that solve the task and its 95 % interval (Wilson)."""
+    hits = sum((runs.metric(record) or 0) >= SOLVED - NOISE for record in records)
+    low, high = wilson(hits, len(records))
+    return f"{hits / len(records):.0%} ({low:.0%}–{high:.0%})".replace("%", " %")
 
 
 def choice_table(records: Runs, size: int) -> Table:
@@ -384,7 +432,7 @@ def ablation(records: Runs) -> list[Block]:
 def _matters(lines: runs.Lines, size: int) -> str:
     """Name the operation whose absence costs most, and the one that adds most to keep and replace."""
 
-    def changes(name: str, base: str) -> dict[str, Summary]:
+    def changes(name: str, base: str) -> dict[str, Difference]:
         every = {op: SHARE.difference(lines.get(f"{name} {op}", ()), lines.get(base, ())) for op in PAPER}
         return {op: change for op, change in every.items() if change}
 

@@ -43,13 +43,14 @@ def gaps(records: Runs, cell: str) -> dict[int, Summary]:
 
 
 def reached(summary: Summary | None) -> str:
-    return MISSING if summary is None else f"{summary.reaching(SOLVED)} of {summary.n}"
+    return MISSING if summary is None else SHARE.solved(summary, SOLVED)
 
 
 def small(records: Runs) -> Verdict:
     if (summary := SHARE.summary(at(records, "mufuru"))) is None:
         return UNKNOWN
-    measured = f"MuFuRU, {SIZE} units: {SHARE.interval(summary)}; {reached(summary)} runs reach {SOLVED}"
+    hits = f"{summary.reaching(SOLVED)} of {summary.n} runs"
+    measured = f"MuFuRU, {SIZE} units: {SHARE.interval(summary)}; {hits} reach {SOLVED}"
     return judged(measured, summary.reaches(SOLVED), summary.reaching(SOLVED) > 0)
 
 
