@@ -127,7 +127,7 @@ def judged(report: Report, records: list[Record]) -> dict[str, str]:
 def test_claims_on_language_models() -> None:
     few = "holds in part"  # the records below have few seeds
     assert list(judged(lm.EXPERIMENT, language_models()).values()) == ["holds", "holds", few, few]
-    # MuFuRU at 124: past its number by 4.3, and behind the GRU by 3, which is more than the interval's half width of 2.3
+    # MuFuRU at 124: past its number by 4.3, and behind the GRU by 3, more than the interval's half width of 2.3
     behind = judged(lm.EXPERIMENT, moved(language_models(), "mufuru", "perplexity", 6.0))
     assert list(behind.values()) == ["holds", "does not hold", "does not hold", "does not hold"]
     near = judged(lm.EXPERIMENT, moved(language_models(), "mufuru", "perplexity", 1.8))
