@@ -322,9 +322,10 @@ def _second_derivatives_in_transforms(
     call_with: Callable[[Sequence[Any]], Call], saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """`second_derivatives` by transforms: inside of them no tensor may be made to require a gradient."""
-    places = [i for i, tensor in enumerate(saved[: N_GRADS + N_DIFFERENTIABLE]) if tensor is not None]
-    weighted = {i: grad for i, grad in enumerate(grads, N_GRADS) if grad is not None and i in places}
-    weighted = {i: grad for i, grad in weighted.items() if saved[i].shape == grad.shape}
+    there = {i: tensor for i, tensor in enumerate(saved[: N_GRADS + N_DIFFERENTIABLE]) if tensor is not None}
+    places = tuple(there)
+    weighted = {i: grad for i, grad in enumerate(grads, N_GRADS) if grad is not None and i in there}
+    weighted = {i: grad for i, grad in weighted.items() if there[i].shape == grad.shape}
     if not weighted:
         return [None] * (N_GRADS + N_INPUTS)
 
@@ -341,8 +342,7 @@ def _second_derivatives_in_transforms(
         products = torch.func.grad(outputs, by)(*variables)
         return torch.stack([(p * g).sum() for p, g in zip(products, weighted.values(), strict=True)]).sum()
 
-    variables: Any = [saved[i] for i in places]
-    second = dict(zip(places, torch.func.grad(slopes, tuple(range(len(places))))(*variables), strict=True))
+    second = dict(zip(places, torch.func.grad(slopes, tuple(range(len(places))))(*there.values()), strict=True))
     return [second.get(i) for i in range(N_GRADS + N_INPUTS)]
 
 
