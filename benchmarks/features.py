@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import re
@@ -181,6 +182,26 @@ def double_backward(make: Make) -> None:
     assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], (x,), fast_mode=True)
 
 
+def gradient_of_gradient(make: Make) -> None:
+    layer, x = make(3, 4), torch.randn(5, 2, 3, requires_grad=True)
+
+    def loss(x: Tensor) -> Tensor:
+        output: Tensor = layer(x)[0]
+        return output.square().sum()
+
+    (slope,) = torch.autograd.grad(loss(x), x, create_graph=True)
+    (wanted,) = torch.autograd.grad(slope.square().sum(), x)
+    assert_close(grad(lambda x: grad(loss)(x).square().sum())(x.detach()), wanted)
+
+
+def loaded(make: Make) -> None:
+    layer, file = make(3, 4), io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    x = torch.randn(5, 2, 3)
+    assert_close(torch.load(file)(x), layer(x))
+
+
 def checkpointed(make: Make) -> None:
     layer, x = make(3, 4), torch.randn(5, 2, 3, requires_grad=True)
     (wanted,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
@@ -326,6 +347,7 @@ FEATURES: dict[str, Callable[[Make], None]] = {
     "`torch.jit.trace`": traced,
     "`torch.jit.script`": scripted,
     "`torch.fx.symbolic_trace`": symbolic,
+    "`torch.load` of a saved layer": loaded,
     "`functional_call`": functional,
     "`functionalize`": functionalized,
     "`vmap` over models": vmap_over_models,
@@ -336,6 +358,7 @@ FEATURES: dict[str, Callable[[Make], None]] = {
     "`jacobian(vectorize=True)`": jacobian_at_once,
     "`grad(is_grads_batched=True)`": batched_gradients,
     "double backward": double_backward,
+    "`grad` of `grad`": gradient_of_gradient,
     "`torch.utils.checkpoint`": checkpointed,
     "`DistributedDataParallel`": lambda make: spread(make, DistributedDataParallel),
     "FSDP2, `fully_shard`": lambda make: spread(make, _sharded),

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mufuru import MuFuRU, MuFuRUCell, TreeMuFuRU
+
 STEPS, BATCH, N, M = 6, 2, 3, 5
 
 
@@ -113,6 +115,29 @@ def test_save_the_module_whole(layer_type: Any, tmp_path: Path) -> None:
     module = make(layer_type)
     torch.save(module, tmp_path / "module.pt")
     assert_same(module, torch.load(tmp_path / "module.pt", weights_only=False))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [MuFuRU(3, 4, 2, zoneout=0.1), MuFuRU(3, 4, controller_size=2, op_bias={"keep": 1}), MuFuRUCell(3, 4),
+     TreeMuFuRU(3, 4)], ids=["layers", "controller", "cell", "tree"],
+)  # fmt: skip
+def test_torch_load_trusts_what_a_module_is_made_of(model: nn.Module) -> None:
+    """As the default of torch is; a model around it needs its own classes only."""
+    file = io.BytesIO()
+    torch.save(nn.ModuleList([model]), file)
+    file.seek(0)
+    with torch.serialization.safe_globals([nn.ModuleList]):
+        (found,) = torch.load(file)
+    assert repr(found) == repr(model)
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("model", [MuFuRU(3, 4), nn.ModuleList([MuFuRUCell(3, 4)])], ids=["layer", "in a model"])
+def test_script_is_refused_in_words(model: nn.Module) -> None:
+    with pytest.raises(NotImplementedError, match=r"torch\.jit\.script cannot read MuFuRU.*torch\.export"):
+        torch.jit.script(model)
 
 
 def test_state_dict_survives_a_weights_only_load(layer_type: Any) -> None:

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from mufuru import MuFuRU, MuFuRUCell
+from mufuru import MuFuRU, MuFuRUCell, use_kernel
 
 # torch's own, once, when forward mode is first used
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated:DeprecationWarning")
@@ -101,6 +101,48 @@ def test_transforms_of_transforms() -> None:
     for product, vector in zip(found, vectors, strict=True):
         # differences of gradients: their error is of the order of the step squared
         assert_close(product, (slope(x + 1e-4 * vector) - slope(x - 1e-4 * vector)) / 2e-4, rtol=0, atol=1e-5)
+
+
+SECOND = {
+    "grad of grad": lambda slope, x: grad(lambda x: slope(x).square().sum())(x),
+    "vmap": lambda slope, x: vmap(grad(lambda x: slope(x).square().sum()))(x.expand(2, *x.shape))[1],
+    "autograd inside": lambda slope, x: grad(lambda x: slope(x, torch.autograd.grad).square().sum())(x),
+    "autograd outside": lambda slope, x: torch.autograd.grad(slope(x.requires_grad_()).square().sum(), x)[0],
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"controller_size": 2, "reset": "after"}, {"ops": ("keep", own)}], ids=str)
+@pytest.mark.parametrize("way", SECOND)
+def test_second_derivatives_inside_transforms(way: str, options: Any) -> None:
+    layer, x = MuFuRU(2, 3, 2, dtype=torch.float64, **options), torch.randn(3, 2, 2, dtype=torch.float64)
+
+    def loss(x: Tensor) -> Tensor:
+        return layer(x)[0].sin().sum()
+
+    def slope(x: Tensor, by: Any = None) -> Any:
+        return grad(loss)(x) if by is None else by(loss(x), x, create_graph=True)[0]
+
+    leaf = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+    assert_close(SECOND[way](slope, x), torch.autograd.grad(first.square().sum(), leaf)[0])
+
+
+def test_learning_through_a_step_of_learning() -> None:
+    """The gradient by the weights before a step of gradient descent, as in meta-learning: of tasks, by `vmap`."""
+    layer, tasks = MuFuRU(2, 3, dtype=torch.float64), torch.randn(2, 4, 2, 2, dtype=torch.float64)
+    weights = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(layer, weights, (x,))[0].sin().sum()
+
+    def after_a_step(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        slopes = grad(loss)(weights, x)
+        return loss({name: weight - 0.1 * slopes[name] for name, weight in weights.items()}, x)
+
+    found = vmap(grad(after_a_step), (None, 0))(weights, tasks)
+    with use_kernel("reference"):
+        wanted = vmap(grad(after_a_step), (None, 0))(weights, tasks)
+    assert_close(found, wanted)
 
 
 BATCHED = (

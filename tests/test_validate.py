@@ -11,7 +11,9 @@ import pytest
 import torch
 from kernel_calls import needs_native
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from mufuru import MuFuRU, MuFuRUCell
 from mufuru.kernels import cross_entropy
@@ -118,6 +120,33 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(kind: str, kernel: Any, dt
     x, h = given.pop("input"), given.pop("hx")
     with pytest.raises((RuntimeError, TypeError), match=f"{place}.*{sentence}"):
         functional_call(layer, given, (x, h))
+
+
+@pytest.mark.parametrize("name", ["lengths", "batch_sizes", "sorted_indices", "resets"])
+def test_freed_numbers_of_a_layout_are_refused(name: str) -> None:
+    packed = pack_padded_sequence(X, torch.tensor([3, 5]), enforce_sorted=False)
+    given = {"lengths": torch.tensor([3, 5]), "resets": torch.zeros(5, 2, dtype=torch.bool)}
+    options: Any = {name: freed(given[name])} if name in given else {}
+    if not options:
+        freed(getattr(packed, name))
+    with pytest.raises(RuntimeError, match=f"{name}.*memory was freed or cut"):
+        MuFuRU(3, 4)(X if options else packed, torch.randn(1, 2, 4), **options)
+
+
+@needs_native
+@pytest.mark.parametrize("options", [{}, {"controller_size": 3}, {"reset": "after"}], ids=str)
+@pytest.mark.parametrize(
+    "exchange",
+    [Tensor.bfloat16, Tensor.double, lambda t: t.flatten()[:2], lambda t: t.double() if t.dim() == 2 else t],
+    ids=["bfloat16", "float64", "cut", "some in float64"],
+)
+def test_hooks_that_exchange_saved_tensors_are_refused(exchange: Any, options: Any) -> None:
+    """Their memory would be read as that of the tensors which were saved."""
+    layer, resets = MuFuRU(3, 40, kernel="native", zoneout=0.1, **options), torch.zeros(5, 2, dtype=torch.bool)
+    with saved_tensors_hooks(exchange, lambda tensor: tensor):
+        output, _ = layer(X, resets=resets)
+    with pytest.raises(RuntimeError, match="hooks on saved tensors return what they were given"):
+        output.sum().backward()
 
 
 @pytest.mark.parametrize("name", ["h_0", "weight_hh_l0"])

@@ -11,11 +11,13 @@ if (
     # python -m mufuru begins here, and torch comes next: Ctrl-C ends the process at once, as mufuru_command says
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import torch
+
 from mufuru import export, int8, plot
 from mufuru.cell import MuFuRUCell
 from mufuru.kernels import kernel_status, use_kernel
 from mufuru.layer import MuFuRU
-from mufuru.ops import PAPER, Op, register, unregister
+from mufuru.ops import PAPER, Op, get, register, unregister
 from mufuru.prune import without_operations
 from mufuru.recorder import Recorder
 from mufuru.recurrent import State
@@ -23,8 +25,12 @@ from mufuru.saving.files import PretrainedError
 from mufuru.trace import Trace, intervene, tracing
 from mufuru.tree import TreeMuFuRU, TreeTrace
 from mufuru.tree_order import Levels
+from mufuru.unit import Unit
 
 __version__ = "0.1.0"
+
+# what a layer saved whole is made of; with the user's own classes, torch.load then reads a model around it
+torch.serialization.add_safe_globals([MuFuRU, MuFuRUCell, Op, TreeMuFuRU, Unit, get])
 
 __all__ = [
     "PAPER",

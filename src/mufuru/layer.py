@@ -314,8 +314,10 @@ class MuFuRU(Recurrent):
 
 def _stacked(states: list[Tensor]) -> Tensor:
     """Stack states to (units, batch, size). A single state without a gradient is not copied; with one it must not be a
-    view, since hooks on a view, which sharded training sets, are lost when the user changes it in place."""
-    alone = len(states) == 1 and (not states[0].requires_grad or torch.compiler.is_compiling())
+    view, since hooks on a view, which sharded training sets, are lost when the user changes it in place. Nor while
+    torch.jit.trace runs, the second time without gradients, and compares."""
+    traced = torch._C._get_tracing_state() is not None
+    alone = len(states) == 1 and (torch.compiler.is_compiling() or not (states[0].requires_grad or traced))
     return states[0].unsqueeze(0) if alone else torch.stack(states)
 
 

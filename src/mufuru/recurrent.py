@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,13 @@ class Recurrent(Pretrained):
     def __getstate__(self) -> dict[str, Any]:
         # a copy made inside `tracing` or `intervene` outlives it, and its state would never be cleared
         return {**self.__dict__, "_packed": {}, "_traces": None, "_allowed": None}
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse `torch.jit.script`, which calls this first."""
+        raise NotImplementedError(
+            f"torch.jit.script cannot read {type(self).__name__}: use torch.export, torch.compile or, for a program of "
+            "TorchScript, torch.jit.trace"
+        )
 
     @property
     def ops(self) -> tuple[str, ...]:

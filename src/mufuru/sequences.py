@@ -160,6 +160,9 @@ def _from_packed(input: PackedSequence, batch_first: bool) -> Sequences:
     if torch.compiler.is_compiling():
         raise RuntimeError("a PackedSequence cannot be compiled or exported: give a padded batch with lengths= instead")
     data, batch_sizes, order, _ = input
+    for name, numbers in (("batch_sizes", batch_sizes), ("sorted_indices", order)):
+        if numbers is not None:
+            check_numbers(f"{name} of a PackedSequence", numbers)
     sizes = _checked_sizes(data, batch_sizes, order)
     data = check_numbers("the data of a PackedSequence", data)
     alive = batch_sizes if sizes[-1] else batch_sizes[batch_sizes > 0]
@@ -235,6 +238,8 @@ def _check_lengths(lengths: Tensor | Sequence[int], steps: int, batch: int) -> T
             "vmap cannot map over lengths, which decide what is computed: give the same lengths to all, "
             "or make the mapped dimension a part of the batch"
         )
+    if isinstance(lengths, Tensor):
+        lengths = check_numbers("lengths", lengths)
     checked = torch.as_tensor(lengths, device="cpu")
     fractional = checked.is_floating_point() or checked.is_complex() or checked.dtype == torch.bool
     if fractional and checked.numel():

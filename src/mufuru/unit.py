@@ -5,8 +5,8 @@ Cell, layer and kernels share this description, so a rule about the unit stands 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +79,14 @@ class Unit:
             raise ValueError(f"activation should be 'tanh' or 'sigmoid', got {self.activation!r}")
         if self.controller_activation not in ("tanh", "relu"):
             raise ValueError(f"controller_activation should be 'tanh' or 'relu', got {self.controller_activation!r}")
+        self._derive()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the codes of operations written in Python are numbers of this process: a copy derives its own
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.init}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._derive()
 
     def _derive(self) -> None:

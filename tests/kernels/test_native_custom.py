@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -302,11 +304,47 @@ def test_copies_have_the_operation_too() -> None:
     layer = MuFuRU(3, 5, ops=("keep", wave), kernel="native")
     x = torch.randn(4, 2, 3)
     copied = copy.deepcopy(layer)
-    assert torch.equal(copied(x)[0], layer(x)[0])
-    before = copied(x)[0]
+    # a graph would keep the operation of the original alive
+    before = layer(x)[0].detach()
     del layer
     gc.collect()
     assert torch.equal(copied(x)[0], before)
+
+
+def test_a_copy_has_a_number_of_its_own() -> None:
+    """Operations are numbered as a process meets them: in another one, the number may be another operation's."""
+    state = pickle.dumps(MuFuRU(3, 5, ops=("keep", wave), kernel="native"))
+    gc.collect()
+    others = MuFuRU(3, 5, ops=("keep", soft_max, of_state), kernel="native")
+    found = pickle.loads(state)
+    assert found.unit.codes == tuple(op.code for op in found.unit.ops)
+    assert found.unit.codes[1] not in others.unit.codes
+    x = torch.randn(4, 2, 3)
+    with use_kernel("reference"):
+        wanted = found(x)[0]
+    torch.testing.assert_close(found(x)[0], wanted)
+
+
+def test_a_thread_that_draws_does_not_count_as_the_operation() -> None:
+    """Nor are its numbers drawn again."""
+    layer, x, drawn, stop = MuFuRU(3, 4, ops=("keep", wave), kernel="native"), torch.randn(5, 2, 3), [], Event()
+
+    def draw() -> None:
+        while not stop.is_set():
+            drawn.append(torch.rand((), dtype=torch.float64).item())
+
+    interval, thread = sys.getswitchinterval(), Thread(target=draw)
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        for _ in range(40):
+            layer(x)[0].sum().backward()
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert len(drawn) > 100
+    assert len(set(drawn)) == len(drawn)
 
 
 def test_numbers_in_float32() -> None:

@@ -186,10 +186,11 @@ def test_python_operations_below_the_dispatcher() -> None:
         layer(x)
 
 
+@pytest.mark.parametrize("stack", [{}, {"num_layers": 2, "bidirectional": True}], ids=["one", "stacked"])
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_traced_layer(grad: bool) -> None:
+def test_a_traced_layer(grad: bool, stack: dict[str, Any]) -> None:
     """`torch.jit.trace` sees operators, not what is written to memory behind its back."""
-    layer = MuFuRU(3, 5, num_layers=2, bidirectional=True, kernel="native")
+    layer = MuFuRU(3, 5, kernel="native", **stack)
     with torch.set_grad_enabled(grad), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it takes sizes for constants
         traced = torch.jit.trace(layer, (torch.randn(4, 2, 3),))

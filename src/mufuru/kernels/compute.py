@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mufuru.kernels import custom, half
-from mufuru.kernels.call import N_DIFFERENTIABLE, OUTPUTS, Call, Packed, Result, previous_states
+from mufuru.kernels.call import GIVEN, INPUTS, N_DIFFERENTIABLE, OUTPUTS, Call, Packed, Result, previous_states
 from mufuru.kernels.problem import SAVED, Problem, loaded, plain
 from mufuru.tensors import exists
 
@@ -119,13 +119,15 @@ def backward(
     `SAVED`. Tensors may be anything that torch's dispatcher gives."""
     tensors = plain(call.tensors())
     output, *kept = plain(saved)
+    grads = plain(grads)
+    _check_kept(call, (*tensors, output, *kept), grads)
     gradients: list[Any] = [
         None if tensor is None else torch.empty_like(tensor) for tensor in tensors[:N_DIFFERENTIABLE]
     ]
     if not needs_x:
         gradients[0] = None
     out = (output, *[None] * (N_OUTPUTS - 1), *kept)
-    problem = _problem(call, tensors, TRAINING_STEPS, (*out, *plain(grads), *gradients))
+    problem = _problem(call, tensors, TRAINING_STEPS, (*out, *grads, *gradients))
     problem.take_space(True, tensors[1].dtype)
     if call.unit.python_ops:
         call = call.settings().call(tensors)
@@ -136,6 +138,35 @@ def backward(
     if call.batch_sizes is not None:
         _clear_padding(call.batch_sizes, gradients[0])
     return gradients
+
+
+_KEPT = (*INPUTS, OUTPUTS[0], *SAVED)
+_NAMES = (*GIVEN, *(f"the saved tensor {row.name!r}" for row in _KEPT[N_DIFFERENTIABLE:]))
+
+
+def _check_kept(call: Call, tensors: Sequence[Any], grads: Iterable[Tensor | None]) -> None:
+    """Check the inputs, then the saved tensors, as the backward pass gets them, before C reads their memory.
+
+    A program can exchange them: a parameter gets other data, or a hook on saved tensors returns something else.
+    """
+    output = tensors[len(INPUTS)]
+    sizes = {**call.unit.sizes, "total": output.size(0), "batch": call.s0.size(0)}
+    for name, row, tensor in zip(_NAMES, _KEPT, tensors, strict=True):
+        if tensor is None or not row.when <= call.unit.facts:
+            continue
+        shape, dtype = tensor.shape[:1] if row.shape == ("steps",) else row.sized(sizes), row.dtype or output.dtype
+        if tensor.shape != shape or tensor.dtype != dtype:
+            raise RuntimeError(
+                f"{name} was {dtype} of shape {list(shape)} in the forward pass, and is {tensor.dtype} of shape "
+                f"{list(tensor.shape)} now: call backward before parameters get other data, and let hooks on saved "
+                "tensors return what they were given"
+            )
+    dtypes = {output.dtype, *(grad.dtype for grad in grads if grad is not None)}
+    if dtypes not in ({torch.float32}, {torch.float64}):
+        raise RuntimeError(
+            f"all saved tensors are {output.dtype} now, and were not in the forward pass: let hooks on saved tensors "
+            "return what they were given"
+        )
 
 
 def _clear_padding(batch_sizes: Tensor, *packed: Tensor | None) -> None:

@@ -10,12 +10,13 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mufuru.kernels.call import Call, Result, known_when_traced
 from mufuru.kernels.problem import Problem, loaded
@@ -120,10 +121,27 @@ def _probe(op: Op) -> Probe:
     state, versions = generator.get_state(), (s._version, v._version)
     with torch.enable_grad():
         value = op(s, v)
-    draws = not torch.equal(state, generator.get_state())
+    # the generator is the process's: another thread may have drawn
+    draws = not torch.equal(state, generator.get_state()) and _draws(op, s, v)
     if draws:
         generator.set_state(state)
     return Probe(value.detach(), value.requires_grad, draws, versions != (s._version, v._version))
+
+
+class _Draws(TorchDispatchMode):
+    """Notes whether an operator that runs inside draws from a generator."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = self.seen or torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def _draws(op: Op, s: Tensor, v: Tensor) -> bool:
+    with _Draws() as mode:
+        op(s, v)
+    return mode.seen
 
 
 @functools.cache

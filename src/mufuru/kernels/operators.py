@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from mufuru.kernels import compute, custom, graphed, reference
-from mufuru.kernels.call import GIVEN, INPUTS, N_DIFFERENTIABLE, OUTPUTS, Call, Result, Settings, fresh
+from mufuru.kernels.call import INPUTS, N_DIFFERENTIABLE, OUTPUTS, Call, Result, Settings, fresh
 from mufuru.kernels.problem import SAVED
 from mufuru.ops import CUSTOM, with_code
 from mufuru.tensors import named_sizes
@@ -175,7 +175,6 @@ def _backward(*args: Any) -> tuple[Tensor, ...]:
             ("backward", options, needs_x), (*grads, *tensors),
         )  # fmt: skip
     else:
-        _check_kept(tensors, options, *saved[:2])
         gradients = compute.backward(grads, _call_again(tensors, options), saved, needs_x)
     return filled(gradients, tensors[1])
 
@@ -188,22 +187,6 @@ def _graphed(function: graphed.Function, key: Any, tensors: Sequence[Any]) -> li
 
 def _forward_on_reference(tensors: Sequence[Any], options: Options) -> list[Tensor | None]:
     return [None if tensor is None else fresh(tensor) for tensor in reference.sequence(call_of(tensors, options))]
-
-
-def _check_kept(tensors: tuple[Any, ...], options: Options, output: Tensor, gates: Tensor) -> None:
-    """A graph keeps the parameters themselves, and a program may give them other data before the backward pass."""
-    given = {row.name: tensor for row, tensor in zip(INPUTS, tensors, strict=True)}
-    hidden, blocks = output.size(1), _blocks(options)
-    controller = 0 if given["kk"] is None else gates.size(1) - blocks * hidden
-    sizes = named_sizes(given["x"].size(1), hidden, controller, len(options.codes), blocks)
-    sizes |= {"total": output.size(0), "batch": given["s0"].size(0)}
-    for name, row, tensor in zip(GIVEN, INPUTS, tensors, strict=False):
-        if tensor is not None and (tensor.shape != row.sized(sizes) or tensor.dtype != output.dtype):
-            was = f"{output.dtype} of shape {list(row.sized(sizes))}"
-            raise RuntimeError(
-                f"{name} was {was} in the forward pass, and is {tensor.dtype} of shape "
-                f"{list(tensor.shape)} now: call backward before parameters get other data"
-            )
 
 
 def _blocks(options: Options) -> int:
@@ -323,6 +306,8 @@ def second_derivatives(
     call_with: Callable[[Sequence[Any]], Call], saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """The gradient of <grads, vector-Jacobian product> by the cotangents and the inputs, by the reference kernel."""
+    if torch._C._are_functorch_transforms_active():
+        return _second_derivatives_in_transforms(call_with, saved, grads)
     differentiable = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves: list[Any] = [t if t is None or not t.is_floating_point() else _leaf(t, differentiable) for t in saved]
@@ -331,6 +316,34 @@ def second_derivatives(
         pairs = [(p, g) for p, g in pairs if p.requires_grad and p.shape == g.shape]
         second = _gradients(pairs, leaves[: N_GRADS + N_DIFFERENTIABLE], create_graph=differentiable)
     return [*second, *[None] * (N_INPUTS - N_DIFFERENTIABLE)]
+
+
+def _second_derivatives_in_transforms(
+    call_with: Callable[[Sequence[Any]], Call], saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """`second_derivatives` by transforms: inside of them no tensor may be made to require a gradient."""
+    there = {i: tensor for i, tensor in enumerate(saved[: N_GRADS + N_DIFFERENTIABLE]) if tensor is not None}
+    places = tuple(there)
+    weighted = {i: grad for i, grad in enumerate(grads, N_GRADS) if grad is not None and i in there}
+    weighted = {i: grad for i, grad in weighted.items() if there[i].shape == grad.shape}
+    if not weighted:
+        return [None] * (N_GRADS + N_INPUTS)
+
+    def outputs(*variables: Tensor) -> Tensor:
+        given = [*saved]
+        for i, variable in zip(places, variables, strict=True):
+            given[i] = variable
+        result = reference.sequence(call_with(given[N_GRADS:])._replace(trace=True))
+        pairs = [(out, c) for out, c in zip(result, given, strict=False) if out is not None and c is not None]
+        return torch.stack([(out * c).sum() for out, c in pairs if out.shape == c.shape]).sum()
+
+    def slopes(*variables: Tensor) -> Tensor:
+        by = tuple(position for position, i in enumerate(places) if i in weighted)
+        products = torch.func.grad(outputs, by)(*variables)
+        return torch.stack([(p * g).sum() for p, g in zip(products, weighted.values(), strict=True)]).sum()
+
+    second = dict(zip(places, torch.func.grad(slopes, tuple(range(len(places))))(*there.values()), strict=True))
+    return [second.get(i) for i in range(N_GRADS + N_INPUTS)]
 
 
 def _products(call: Call, cotangents: Sequence[Tensor | None], create_graph: bool) -> list[Tensor | None]:
