@@ -39,6 +39,7 @@ STYLE = {
     shapes.HALF_GRU: ("#000000", "h"),
     shapes.HALF_OPENVINO: ("#56B4E9", "h"),
     shapes.COMPILED: ("#666666", "*"),
+    shapes.EMPTY: ("#000000", "+"),
     shapes.FLOOR: ("#000000", "o"),
 }
 ROW = 0.8

@@ -26,11 +26,11 @@ FEWEST = 2
 
 @dataclass(frozen=True)
 class Budget:
-    seconds: float = 3.0
+    seconds: float = 1.0
     """For one measurement of all peers together."""
     samples: int = 5
     """Minimum samples of every peer, unless `limit` is over before."""
-    limit: float = 60.0
+    limit: float = 15.0
     """Seconds after which a measurement ends with as many samples as there are, but two of every peer."""
 
 

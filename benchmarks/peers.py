@@ -82,7 +82,9 @@ def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> tup
     if shape.name in shapes.HALF_IN:
         found |= _half(modules, shape, mode, left_out)
     if shape.name in shapes.TORCHRL_IN:
-        found |= _torchrl(shape, mode, left_out)
+        found |= _torchrl(shape, mode, threads, left_out)
+    if shape.name in shapes.EMPTY_IN:
+        found[shapes.EMPTY] = _call(Empty(modules[shapes.SEVEN], shape), shape, mode)
     gru = modules[shapes.GRU]
     if mode == "inference" and isinstance(gru, nn.GRU):
         found |= _engines(gru, shape, threads, left_out)
@@ -104,6 +106,31 @@ class Resetting(nn.Module):
         return self.layer(x, resets=self.resets)
 
 
+class _Nothing(torch.autograd.Function):
+    """As many tensors in, out and kept as a layer has, and no computation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, s0: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, s0, *weights)
+        return x.new_empty(*x.shape[:-1], s0.size(-1)), torch.empty_like(s0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return tuple(map(torch.empty_like, ctx.saved_tensors))
+
+
+class Empty(nn.Module):
+    """A module of a layer's parameters that calls an empty autograd function: the least that a call in Python takes."""
+
+    def __init__(self, layer: nn.Module, shape: Shape) -> None:
+        super().__init__()
+        self.layer, self.first = layer, torch.zeros(shape.batch, shape.hidden_size)
+
+    def forward(self, x: Tensor) -> Any:
+        apply: Any = _Nothing.apply
+        return apply(x, self.first, *self.layer.parameters())
+
+
 class Autocast(nn.Module):
     """A layer whose weights are float32 and whose products may be in bfloat16."""
 
@@ -123,6 +150,7 @@ def has_bfloat16() -> bool:
 
 NO_BFLOAT16 = "not measured: this processor has no instruction for products in bfloat16"
 NO_TORCHRL = "torchrl is not installed: pip install torchrl"
+ONCE_TORCHRL = "TorchRL compiles its scan for every row: measured on one thread only"
 
 
 def _half(modules: dict[str, nn.Module], shape: Shape, mode: Mode, left_out: dict[str, str]) -> dict[str, Call]:
@@ -181,9 +209,9 @@ class Scan(nn.Module):
         return (found["y"].transpose(0, 1),)
 
 
-def _torchrl(shape: Shape, mode: Mode, left_out: dict[str, str]) -> dict[str, Call]:
-    if importlib.util.find_spec("torchrl") is None:
-        left_out[shapes.TORCHRL] = NO_TORCHRL
+def _torchrl(shape: Shape, mode: Mode, threads: int, left_out: dict[str, str]) -> dict[str, Call]:
+    if threads > 1 or importlib.util.find_spec("torchrl") is None:
+        left_out[shapes.TORCHRL] = ONCE_TORCHRL if threads > 1 else NO_TORCHRL
         return {}
     return {shapes.TORCHRL: _call(Scan(shape), shape, mode)}
 

@@ -32,6 +32,8 @@ from measure import Budget, Timing
 from record import Record, machine
 from shapes import GRU, MODES, SHAPES, Mode, Shape
 
+from mufuru.kernels.problem import loaded
+
 RESULTS = Path(__file__).parent / "results"
 QUICK = ("logic 8", "sentiment", "stream", "single step")
 COUNTED_IN = ("language model", "stream")
@@ -152,12 +154,13 @@ def parse() -> argparse.Namespace:
     names = [shape.name for shape in SHAPES]
     parser.add_argument("--shapes", nargs="+", choices=names, metavar="SHAPE", help=f"of: {', '.join(names)}")
     parser.add_argument("--threads", nargs="+", type=int, help="thread counts (default: 1 2)")
-    parser.add_argument("--seconds", type=float, help="for one measurement of all peers together (default: 3)")
+    parser.add_argument("--seconds", type=float, help="for one measurement of all peers together (default: 1)")
     parser.add_argument("--limit", type=float, default=Budget.limit, help="seconds after which a measurement ends")
     parser.add_argument("--quick", action="store_true", help="few shapes, one thread, few samples, no scaling")
     parser.add_argument("--compile", action="store_true", help="also torch.compile the reference loop, at short shapes")
     parser.add_argument("--no-scaling", dest="scaling", action="store_false", help="leave out how time grows")
-    parser.add_argument("--output", type=Path, help="path without suffix (default: benchmarks/results/recurrent)")
+    place = "benchmarks/results/recurrent, or recurrent-avx512 on a machine that has it"
+    parser.add_argument("--output", type=Path, help=f"path without suffix (default: {place})")
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="for the record (default: today)")
     parser.add_argument("--from", dest="read", type=Path, metavar="JSON", help="measure nothing: read a record")
     options = parser.parse_args()
@@ -171,9 +174,14 @@ def parse() -> argparse.Namespace:
     options.output = (
         options.output
         or (options.read and options.read.with_suffix(""))
-        or RESULTS / ("quick" if quick else "recurrent")
+        or RESULTS / ("quick" if quick else record_name(loaded().mufuru_instruction_set().decode()))
     )
     return options
+
+
+def record_name(instruction_set: str) -> str:
+    """Name of the record that is committed: one for each instruction set of the kernel."""
+    return "recurrent" if instruction_set == "avx2" else f"recurrent-{instruction_set}"
 
 
 if __name__ == "__main__":

@@ -49,12 +49,12 @@ CELLS = tuple(shape.name for shape in SHAPES if shape.cell and shape.steps == 1)
 # the names of the peers, as tables and plot show them
 SEVEN, GATED, CONTROLLER, CUSTOM = "seven ops", "keep + replace", "controller 50", "custom op"
 REFERENCE, GRU, LSTM, ONNX, COMPILED, FLOOR = "reference", "nn.GRU", "nn.LSTM", "onnxruntime", "compiled loop", "floor"
-RESETS, OPENVINO, TORCHRL = "seven ops, resets", "OpenVINO", "TorchRL scan"
+RESETS, OPENVINO, TORCHRL, EMPTY = "seven ops, resets", "OpenVINO", "TorchRL scan", "empty function"
 HALF_SEVEN, HALF_GATED = "seven ops, bfloat16", "keep + replace, bfloat16"
 HALF_GRU, HALF_OPENVINO = "nn.GRU, bfloat16", "OpenVINO, bfloat16"
 PEERS = (
     *(SEVEN, GATED, CONTROLLER, CUSTOM, RESETS, HALF_SEVEN, HALF_GATED, REFERENCE, GRU, HALF_GRU, LSTM, ONNX),
-    *(OPENVINO, HALF_OPENVINO, TORCHRL, COMPILED, FLOOR),
+    *(OPENVINO, HALF_OPENVINO, TORCHRL, COMPILED, EMPTY, FLOOR),
 )
 HALF = (HALF_SEVEN, HALF_GATED, HALF_GRU, HALF_OPENVINO)
 ENGINES = (ONNX, OPENVINO, HALF_OPENVINO)
@@ -66,6 +66,8 @@ HALF_IN = ("language model", "large", "stream")
 RESETS_IN = ("logic 64", "language model", "large")
 TORCHRL_IN = ("logic 64", "sentiment", "language model")
 """Shapes for TorchRL, which compiles its scan for each of them."""
+EMPTY_IN = ("logic 8", "single step", "cell, 1, 128 units")
+"""Shapes so small that the call itself counts."""
 CONTROLLER_SIZE = 50
 
 

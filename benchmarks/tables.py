@@ -48,7 +48,7 @@ def ratios(record: Record, mode: Mode, threads: int) -> str:
 
 def per_multiplication(record: Record, mode: Mode, threads: int) -> str:
     """The same ratios by those of the multiplications."""
-    names = [peer for peer in _peers(record, mode, threads) if peer not in shapes.HALF]
+    names = [peer for peer in _peers(record, mode, threads) if peer not in (*shapes.HALF, shapes.EMPTY)]
     rows = []
     for shape in _measured(record, mode, threads):
         found = [record.ratio(shape, mode, threads, peer, shapes.GRU) for peer in names]

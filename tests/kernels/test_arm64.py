@@ -50,7 +50,7 @@ def test_results_are_those_of_this_machine(objects: list[Path], tmp_path: Path) 
     here = library.status().path
     if here is None or not here.exists():
         pytest.skip("no native library on this machine to compare with")
-    check, emulated, own = ROOT / "tests" / "native_check.cpp", tmp_path / "emulated", tmp_path / "own"
+    check, emulated, own = ROOT / "tests" / "kernels" / "native_check.cpp", tmp_path / "emulated", tmp_path / "own"
     run(COMPILER, "-std=c++17", "-O2", f"-I{CSRC}", check, *objects, "-static", "-pthread", "-o", emulated)
     host = [
         *build.find_compiler(),

@@ -17,6 +17,8 @@ inline int64_t panels(int64_t columns) {
   return (columns + Panel<T>::width - 1) / Panel<T>::width;
 }
 
+constexpr int64_t kLine = 64;  // bytes of a line of the cache
+
 // whether only the first vector of panel c is needed
 template <class T>
 inline bool is_half(int64_t columns, int64_t c) {
@@ -38,10 +40,17 @@ constexpr int panels_at_once(int rows, int vectors) {
   return rows * vectors < 2 ? 6 : static_cast<int>(least(6, kAccumulators / (rows * vectors)));
 }
 
+// What to fetch into the cache while a tile is computed: so many bytes further on with every row of the depth.
+struct Ahead {
+  const char* place;
+  int64_t pace;
+};
+
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
 // in one order, so a row's result does not depend on the other rows.
 template <class T, int R, int P, int U>
-inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel, bool add) {
+inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t apart, T* out, int64_t out_panel, bool add,
+                 Ahead ahead) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   V<T> sum[R][P][U];  // fully unrolled, so that it stays in registers
   const T* a[R];
@@ -68,7 +77,8 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const T* at = panel + p * apart;
-      if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
+      if constexpr (P == 1) __builtin_prefetch(ahead.place), ahead.place += ahead.pace;
+      else if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
       V<T> b[U];
 #pragma GCC unroll 2
       for (int u = 0; u < U; ++u) b[u] = load(at + u * n);
@@ -91,10 +101,15 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 // R rows times `count` panels, as many at once as there are accumulators for
 template <class T, int R, int U, int P = panels_at_once(R, U)>
 inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t apart, int64_t count, T* out,
-                  int64_t out_panel, bool add) {
-  for (; count >= P; count -= P, panel += P * apart, out += P * out_panel)
-    tile<T, R, P, U>(rows, depth, panel, apart, out, out_panel, add);
-  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel, add);
+                  int64_t out_panel, bool add, int64_t block, int64_t blocks) {
+  constexpr int64_t line = Panel<T>::width * sizeof(T);
+  for (; count >= P; count -= P, panel += P * apart, out += P * out_panel) {
+    // of several blocks of rows each fetches a part of the next panel, else a tile the rest of its own
+    const int64_t far = blocks > 1 ? depth * (blocks + block) / blocks : 16;
+    const Ahead ahead{reinterpret_cast<const char*>(panel) + far * line, (line + blocks - 1) / blocks};
+    tile<T, R, P, U>(rows, depth, panel, apart, out, out_panel, add, ahead);
+  }
+  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel, add, block, blocks);
 }
 
 // All rows times `count` panels, of which U vectors are needed, into out[panel][row][width] or added to what is there.
@@ -115,12 +130,12 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
       const T* const* a = rows + begin;
       T* to = out + first * out_panel + begin * width;
       switch (end - begin) {
-        case 1: strip<T, 1, U>(a, depth, from, apart, now, to, out_panel, add); break;
-        case 2: strip<T, 2, U>(a, depth, from, apart, now, to, out_panel, add); break;
-        case 3: strip<T, 3, U>(a, depth, from, apart, now, to, out_panel, add); break;
-        case 4: strip<T, 4, U>(a, depth, from, apart, now, to, out_panel, add); break;
-        case 5: strip<T, 5, U>(a, depth, from, apart, now, to, out_panel, add); break;
-        default: strip<T, 6, U>(a, depth, from, apart, now, to, out_panel, add); break;
+        case 1: strip<T, 1, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
+        case 2: strip<T, 2, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
+        case 3: strip<T, 3, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
+        case 4: strip<T, 4, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
+        case 5: strip<T, 5, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
+        default: strip<T, 6, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
       }
     }
   }
@@ -204,6 +219,10 @@ __attribute__((noinline)) void pack_rows(const T* weight, const T* minus, int64_
   const auto square = [&](int64_t k, int64_t half, int64_t m, auto whole) __attribute__((always_inline)) {
     constexpr bool all = decltype(whole)::value;
     V<T> v[n]{};
+    // the next rows, which the next square or panel needs: they are too short for the processor to guess
+    if (all && k % (kLine / sizeof(T)) == 0)
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < n; ++i) __builtin_prefetch(weight + (half + n + i) * row_length + k);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < n; ++i) {
       if (!all && half + i >= columns) break;
