@@ -57,7 +57,7 @@ class Record:
     result: dict[str, Any]
     """`{"updates", "epochs", "parameters", "best_update", "seconds", "valid": {metric: value}, "test": {...},
     "train": {...}, "inspection": {...}}`; metrics are those of the selected weights, beside "smoothed", the validation
-    metric that selected them where that is a mean of several evaluations."""
+    metric that selected them where that is a mean of several evaluations, and "selection", the rule that chose them."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     """The lines of metrics.jsonl; empty where only results are kept."""
     group: str = ""

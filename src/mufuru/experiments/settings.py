@@ -49,6 +49,9 @@ class Training:
     """Updates between two validations; None for once an epoch."""
     select: Literal["best", "last"] = "best"
     """Weights to test: those of the best validation metric, or the last."""
+    ties: Literal["earliest", "loss"] = "earliest"
+    """Which of several validations with the same best metric: the earliest, or the one with the lowest validation loss,
+    and of those the latest."""
     smoothing: int = 1
     """Number of validations whose mean metric decides which weights are the best: a single one on little data is
     noisy."""

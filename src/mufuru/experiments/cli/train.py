@@ -82,8 +82,26 @@ def main(arguments: list[str]) -> int:
         )
     if not quiet:
         show_metrics({split: result[split] for split in ("train", "valid", "test") if split in result})
+        print(selection(result))
         print(f"The run is in {folder}. Next: mufuru report {folder} -o report.html")
     return 0
+
+
+BY = {
+    "metric": "the only one",
+    "earliest": "the earliest of {tied}",
+    "loss": "of {tied} the one with the lowest loss",
+    "later": "of {tied} the latest of those with the lowest loss",
+}
+
+
+def selection(result: dict[str, Any]) -> str:
+    """Return a sentence about the weights that were tested, and the rule that chose them."""
+    chosen = result.get("selection", {"by": ""})
+    if chosen["by"] not in BY:
+        return f"Tested are the weights of update {result['updates']}, the last."
+    return (f"Tested are the weights of update {result['best_update']} of {result['updates']}: {chosen['metric']} "
+            f"{chosen['value']:.4f} on validation, {BY[chosen['by']].format(**chosen)}.")  # fmt: skip
 
 
 def overview() -> str:

@@ -185,8 +185,9 @@ class Fit:
         status, valid = self.status, evaluate(self.task, self.model, "valid", self.ranks.measure)
         for name, value in valid.items():
             self.check_finite(f"validation {name}", value, status.update)
-        metric = status.smoothed(valid[self.task.metric], self.training.smoothing)
-        improved = status.improves(metric, self.task.higher_is_better)
+        metric, loss = status.smoothed(valid[self.task.metric], valid["loss"], self.training.smoothing)
+        reason = status.rank(metric, loss, self.task.higher_is_better, self.training.ties)
+        improved = reason == "metric"
         line = {
             "update": status.update,
             "epoch": status.epoch + 1,
@@ -196,9 +197,10 @@ class Fit:
         }
         if self.ranks.first and (use := operation_use(self.task, self.ranks.inspected())):
             line["operations"] = use
-        if improved:
+        status.tied = 1 if improved else status.tied + (metric == status.best)
+        if reason:
             known = status.best_update == self.saved_best > 0  # by the last checkpoint
-            status.best, status.best_update = metric, status.update
+            status.best, status.best_loss, status.best_update, status.chosen_by = metric, loss, status.update, reason
             best = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
             self.store.save_best(best, keep=known)
         status.waited = 0 if improved else status.waited + 1
@@ -266,6 +268,7 @@ class Fit:
         }
         if self.training.smoothing > 1:
             result["smoothed"] = status.best
+        result["selection"] = self.selection()
         for split in ("train", "valid", "test"):
             if number := self.ranks.agree(self.wishes).stop:
                 self.interrupt(number)
@@ -276,6 +279,14 @@ class Fit:
                 result["inspection"] = self.task.inspect(model)
         self.store.finish(result)
         return result
+
+    def selection(self) -> dict[str, Any]:
+        """Return the rule that chose the weights to test."""
+        if self.training.select == "last":
+            return {"by": "last"}
+        by = "metric" if self.status.tied <= 1 else self.training.ties
+        by = "later" if self.status.chosen_by == "later" else by
+        return {"metric": self.task.metric, "value": self.status.best, "tied": self.status.tied, "by": by}
 
     def best_weights(self) -> dict[str, Tensor]:
         best = self.store.best()

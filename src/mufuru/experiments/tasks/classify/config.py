@@ -100,7 +100,7 @@ PRESETS: dict[str, ClassifyConfig] = {
     # for your own file, without word vectors; first, so that it is the default with `--data` alone
     "short": ClassifyConfig(
         CellConfig(hidden_size=64),
-        Training(epochs=10, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine"),
+        Training(epochs=10, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine", ties="loss"),
         embedding_size=64,
         min_count=2,
         pooling="max",
