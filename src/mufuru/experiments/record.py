@@ -7,6 +7,7 @@ best.safetensors         the weights with the best validation metric
 best-before.safetensors  the best weights of the last checkpoint, until the next one
 last.safetensors         everything needed to resume
 previous.safetensors     the same, one checkpoint earlier
+layout.json              how the user's files were read: format, columns, guesses
 result.json              the metrics of the finished run; its presence marks the run as finished
 dynamic.json             dynamic evaluation of a language model, if kept
 """
@@ -32,6 +33,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.json"
         self.environment = path / "environment.json"
+        self.layout = path / "layout.json"
         self.metrics = path / "metrics.jsonl"
         self.best = path / "best.safetensors"
         self.best_before = path / "best-before.safetensors"

@@ -26,6 +26,8 @@ class Training:
 
     epochs: int = 100
     """Passes over the training data."""
+    updates: int | None = None
+    """Updates in all, however many passes that takes, for a training set of any size; None for `epochs` passes."""
     batch_size: int = 50
     """Sequences per update."""
     learning_rate: float = 1e-3
@@ -62,7 +64,8 @@ class Training:
     None for no averaging."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "epochs", "batch_size", "learning_rate", "clip", "evaluate_every", "smoothing", "patience")
+        check_positive(self, "epochs", "updates", "batch_size", "learning_rate", "clip", "evaluate_every", "smoothing")
+        check_positive(self, "patience")
         check_fraction(self, "beta1", "beta2", "decay", "average")
         if self.warmup < 0 or not 0 <= self.weight_decay < math.inf:
             raise SettingError(f"warmup and weight_decay cannot be negative, got {self.warmup} and {self.weight_decay}")

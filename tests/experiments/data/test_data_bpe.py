@@ -115,7 +115,11 @@ def test_without_the_package(
 
 
 def test_names_of_tokenizers() -> None:
-    assert DataConfig(text=("a",), level="words") == DataConfig(text=("a",), level="word")
+    assert DataConfig(text=("a",), level="blanks") == DataConfig(text=("a",), level="word")
+    assert DataConfig(text=("a",), level="words") == DataConfig(text=("a",))
+    # older runs name it for the Penn Treebank too
+    assert DataConfig(level="word") == DataConfig()
+    assert (DataConfig().tokens, DataConfig(text=("a",)).tokens) == ("word", "words")
     assert DataConfig(text=("a",), level="characters").level == "char"
     with pytest.raises(ValueError, match="vocabulary_size should be above 256 with bpe"):
         DataConfig(text=("a",), level="bpe", vocabulary_size=256)

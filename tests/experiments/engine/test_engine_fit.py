@@ -113,6 +113,20 @@ def test_once_an_epoch_and_at_the_end(tmp_path: Path) -> None:
     assert [line["update"] for line in lines(tmp_path / "seven")] == [7, 14, 15]
 
 
+def test_a_number_of_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many passes they take; the last is always looked at, and stopping in between changes nothing."""
+    config = toy(updates=17, evaluate_every=5, schedule="cosine")
+    whole = fit("toy", config, tmp_path / "run")
+    assert (whole["updates"], whole["epochs"]) == (17, 4)
+    assert [line["update"] for line in lines(tmp_path / "run")] == [5, 10, 15, 17]
+    with monkeypatch.context() as patch:
+        intrude(patch, 16, lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(Interrupted, match="update 16 of 17"):
+            fit("toy", config, tmp_path / "stopped")
+    assert {**fit("toy", config, tmp_path / "stopped", resume=True), "seconds": 0} == {**whole, "seconds": 0}
+    assert fit("toy", toy(updates=3), tmp_path / "few")["updates"] == 3
+
+
 def test_training_metrics_are_those_since_the_last_look(tmp_path: Path) -> None:
     """Without dropout and with a vanishing rate the model stands still, so that an epoch's metrics are the data's."""
     config = toy(evaluate_every=None, learning_rate=1e-30, dropout=0.0, carry=False)

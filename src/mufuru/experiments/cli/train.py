@@ -28,6 +28,8 @@ class Options:
     """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     resume: Folder = None
     """Folder of a run that was stopped: resume it."""
+    find_data: Folder = None
+    """Folder that has the files of the data of a resumed run now, if they were moved; they have to be the same."""
     quiet: Flag = False
     """No progress, no result: only errors."""
     tensorboard: Flag = False
@@ -43,6 +45,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.resume and self.output:
             raise SettingError("--resume continues in the folder of the run: leave --output out")
+        if self.find_data and not self.resume:
+            raise SettingError("--find-data is for a run that is resumed: name the files themselves, or add --resume")
         check_range("--threads", self.threads, 1, MOST_THREADS)
         check_range("--rank-timeout", self.rank_timeout, 1, MOST_SECONDS)
 
@@ -79,6 +83,7 @@ def main(arguments: list[str]) -> int:
             checkpoint_seconds=options.checkpoint_seconds,
             tensorboard=options.tensorboard and here.first,
             ranks=here,
+            data=options.find_data,
         )
     if not quiet:
         show_metrics({split: result[split] for split in ("train", "valid", "test") if split in result})
