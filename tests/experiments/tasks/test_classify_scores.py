@@ -58,7 +58,7 @@ def test_the_temperature_has_the_lowest_loss() -> None:
     losses = [float(cross_entropy(logits / (best * factor), targets)) for factor in (0.99, 1.0, 1.01)]
     assert losses[1] == min(losses)
     sure = scores.temperature(torch.eye(3, dtype=torch.float64), torch.arange(3))
-    assert sure == pytest.approx(scores.COLDEST)
+    assert sure == 1
 
 
 def test_class_weights_are_for_training() -> None:
@@ -110,7 +110,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated run, and its data beside it."""
     folder = tmp_path_factory.mktemp("calibrated")
     data = DataConfig(str(write_csv(folder / "texts.csv")))
-    chosen = config(data=data, calibrate=True, ties="loss", updates=20, evaluate_every=7, learning_rate=0.1)
+    chosen = config(data=data, calibrate=True, ties="loss", updates=20, evaluate_every=7, learning_rate=0.03)
     fit("classify", chosen, folder / "run")
     return folder / "run"
 

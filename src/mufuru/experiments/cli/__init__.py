@@ -74,5 +74,7 @@ def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def number(value: float | None) -> str:
-    """Write a metric with four digits, a huge one in scientific notation."""
+    """Write a metric with four digits, a huge one in scientific notation; a count as it is."""
+    if isinstance(value, int):
+        return str(value)
     return "" if value is None else f"{value:.4f}" if value < HUGE else f"{value:.4g}"

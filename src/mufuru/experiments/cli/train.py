@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
 
 
 BY = {
-    "metric": "the only one",
+    "metric": "the only one with it",
     "earliest": "the earliest of {tied}",
     "loss": "of {tied} the one with the lowest loss",
     "later": "of {tied} the latest of those with the lowest loss",

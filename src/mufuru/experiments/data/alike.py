@@ -202,7 +202,7 @@ def begins_with_label(fields: Sequence[str], known: Known) -> bool:
     return len(fields) > 1 and numeric.label_of(fields[0]) in known.labels
 
 
-def _numeric(file: Path, known: Known, labels: Labels, format: str) -> New:
+def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
     """Read rows of numbers: by the names of the columns, or by what all rows begin with."""
     layout = known.layout
     rows = [numeric.fields_of(line) for line in read_lines(file) if line.strip() and not line.lstrip().startswith("[")]
@@ -224,13 +224,13 @@ def _numeric(file: Path, known: Known, labels: Labels, format: str) -> New:
     return New(checked(examples, known), note)
 
 
-def _ts(file: Path, known: Known, labels: Labels, format: str) -> New:
+def _ts(file: Path, known: Known, labels: Labels, format: Format) -> New:
     found = ts.read(file)
     examples = (Example(file, line, label, series, None) for line, label, series in found.rows)
     return New(checked(examples, known))
 
 
-def _folder(file: Path, known: Known, labels: Labels, format: str) -> New:
+def _folder(file: Path, known: Known, labels: Labels, format: Format) -> New:
     """Read the files of a folder, those of classes in their folders, as a text each."""
     paths = [path for _, _, path in files_by_class(file)]
     paths += [path for path in sorted(file.iterdir()) if path.is_file() and not path.name.startswith(".")]
@@ -244,11 +244,11 @@ def _folder(file: Path, known: Known, labels: Labels, format: str) -> New:
     return New(checked(examples, known))
 
 
-def _tagged(file: Path, known: Known, labels: Labels, format: str) -> New:
+def _tagged(file: Path, known: Known, labels: Labels, format: Format) -> New:
     return _bare(file, replace(known, layout=replace(known.layout, format=format)), labels)
 
 
-READERS: dict[str, Callable[[Path, Known, Labels, str], New]] = {
+READERS: dict[str, Callable[[Path, Known, Labels, Format], New]] = {
     "numeric": _numeric,
     "wide": _numeric,
     "ts": _ts,

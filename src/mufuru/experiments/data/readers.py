@@ -116,8 +116,8 @@ class Reader:
         found = Layout(self.format, ending(path), length=lengths.pop() if len(lengths) == 1 else None)
         if self.columns is None:
             return found
-        columns = {"text": self.columns.text, "label": self.columns.label, "split": self.columns.split}
-        return replace(found, **columns, header=self.header is not False, width=self.columns.width)
+        text, label, split, width = self.columns.text, self.columns.label, self.columns.split, self.columns.width
+        return replace(found, text=text, label=label, split=split, header=self.header is not False, width=width)
 
     def rows(self, path: Path) -> list[Example]:
         """Read rows of numbers."""

@@ -26,6 +26,7 @@ class Classifier(SequenceModel):
     """Classifier of sequences: two classes have one logit, the second's, as in the paper; more have one each."""
 
     settings, metadata = ClassifyConfig, Meaning
+    temperature: Tensor
 
     def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = "") -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Classifier(SequenceModel):
     def logits(self, pooled: Tensor) -> Tensor:
         """Return (batch, classes) logits from one vector per sequence."""
         logits = class_logits(self.output(self.output_dropout(pooled)))
-        return logits if self.training or not self.config.calibrate else logits / self.get_buffer("temperature")
+        return logits if self.training or not self.config.calibrate else logits / self.temperature
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
         if self.meaning.vocabulary is None:

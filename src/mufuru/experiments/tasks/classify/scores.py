@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 BINS = 10
 """Bins of confidence, of equal width, of the calibration error."""
-COLDEST, HOTTEST = 0.05, 20.0
-"""Bounds of the temperature; without them a model that is always right on validation would have none."""
+COLDEST, HOTTEST = 1e-3, 1e3
+"""Bounds of the temperature."""
 
 
 @torch.no_grad()
@@ -60,12 +60,18 @@ def calibration_error(probabilities: Tensor, targets: Tensor) -> float:
 def temperature(logits: Tensor, targets: Tensor) -> float:
     r"""Return the temperature $T$ with the lowest loss of softmax(logits / T), by bisection.
 
-    The loss is convex in $1 / T$, and its derivative is $\sum_i (E_p[z_i] - z_{i, y_i})$.
+    The loss is convex in $1 / T$, and its derivative is $\sum_i (E_p[z_i] - z_{i, y_i})$. For logits that are always
+    right it has no minimum, and there is nothing to choose by: then $T = 1$.
     """
     low, high = 1 / HOTTEST, 1 / COLDEST
     right = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    def slope(inverse: float) -> float:
+        return float((((inverse * logits).softmax(1) * logits).sum(1) - right).sum())
+
+    if bool((logits.argmax(1) == targets).all()):
+        return 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        expected = ((middle * logits).softmax(1) * logits).sum(1)
-        low, high = (low, middle) if float((expected - right).sum()) > 0 else (middle, high)
+        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
     return 2 / (low + high)

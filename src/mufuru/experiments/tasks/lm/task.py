@@ -103,8 +103,10 @@ class LMTask:
         return replace(self.counted(step, batch), state=detach(step.state))
 
     def counted(self, step: Step, batch: Window) -> Step:
-        """Return a step with the words and bytes of its targets; the Penn Treebank's are those of nothing else."""
-        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if self.config.data.text else step
+        """Return a step with the words and bytes of its targets; the Penn Treebank's are those of nothing else, and
+        words with punctuation apart do not tell where blanks were."""
+        told = self.config.data.text and self.config.data.tokens != "words"
+        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if told else step
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Return loss in nats per token, perplexity, for characters the bits per character, and for a user's text the
