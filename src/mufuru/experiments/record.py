@@ -7,6 +7,7 @@ best.safetensors         the weights with the best validation metric
 best-before.safetensors  the best weights of the last checkpoint, until the next one
 last.safetensors         everything needed to resume
 previous.safetensors     the same, one checkpoint earlier
+layout.json              how the user's files were read: format, columns, guesses
 result.json              the metrics of the finished run; its presence marks the run as finished
 dynamic.json             dynamic evaluation of a language model, if kept
 """
@@ -32,6 +33,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.json"
         self.environment = path / "environment.json"
+        self.layout = path / "layout.json"
         self.metrics = path / "metrics.jsonl"
         self.best = path / "best.safetensors"
         self.best_before = path / "best-before.safetensors"
@@ -57,7 +59,7 @@ class Record:
     result: dict[str, Any]
     """`{"updates", "epochs", "parameters", "best_update", "seconds", "valid": {metric: value}, "test": {...},
     "train": {...}, "inspection": {...}}`; metrics are those of the selected weights, beside "smoothed", the validation
-    metric that selected them where that is a mean of several evaluations."""
+    metric that selected them where that is a mean of several evaluations, and "selection", the rule that chose them."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     """The lines of metrics.jsonl; empty where only results are kept."""
     group: str = ""

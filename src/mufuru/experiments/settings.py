@@ -26,6 +26,8 @@ class Training:
 
     epochs: int = 100
     """Passes over the training data."""
+    updates: int | None = None
+    """Updates in all, however many passes that takes, for a training set of any size; None for `epochs` passes."""
     batch_size: int = 50
     """Sequences per update."""
     learning_rate: float = 1e-3
@@ -49,6 +51,9 @@ class Training:
     """Updates between two validations; None for once an epoch."""
     select: Literal["best", "last"] = "best"
     """Weights to test: those of the best validation metric, or the last."""
+    ties: Literal["earliest", "loss"] = "earliest"
+    """Which of several validations with the same best metric: the earliest, or the one with the lowest validation loss,
+    and of those the latest."""
     smoothing: int = 1
     """Number of validations whose mean metric decides which weights are the best: a single one on little data is
     noisy."""
@@ -59,7 +64,8 @@ class Training:
     None for no averaging."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "epochs", "batch_size", "learning_rate", "clip", "evaluate_every", "smoothing", "patience")
+        check_positive(self, "epochs", "updates", "batch_size", "learning_rate", "clip", "evaluate_every", "smoothing")
+        check_positive(self, "patience")
         check_fraction(self, "beta1", "beta2", "decay", "average")
         if self.warmup < 0 or not 0 <= self.weight_decay < math.inf:
             raise SettingError(f"warmup and weight_decay cannot be negative, got {self.warmup} and {self.weight_decay}")

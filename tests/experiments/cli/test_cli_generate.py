@@ -13,6 +13,8 @@ import torch
 from commands import TINY, assert_refused, command
 
 from mufuru.experiments.cli import main, number, score
+from mufuru.experiments.cli.generate import pieces, spacing
+from mufuru.experiments.data.text import cut
 from mufuru.experiments.engine import evaluate, load_run
 from mufuru.experiments.tasks.lm.use import Sampler
 
@@ -127,7 +129,7 @@ def test_a_text_from_standard_input(
     wanted = command(capsys, "score", runs / "word", article)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(article.read_bytes())))
     assert command(capsys, "score", runs / "word") == wanted
-    assert_refused(command(capsys, "score", runs / "word"), 1, "standard input is empty: expected text")
+    assert_refused(command(capsys, "score", runs / "word"), 2, "standard input is empty: expected text")
 
 
 def test_a_perplexity_beyond_all_measure_is_short() -> None:
@@ -206,7 +208,7 @@ def test_files_that_cannot_be_scored(runs: Path, tmp_path: Path, capsys: pytest.
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     for name in ("empty.txt", "latin.txt", "missing.txt"):
-        assert_refused(command(capsys, "score", runs / "word", tmp_path / name), 1, name)
+        assert_refused(command(capsys, "score", runs / "word", tmp_path / name), 2, name)
 
 
 @pytest.mark.parametrize("name", ["generate", "score"])
@@ -214,3 +216,31 @@ def test_help_ends_with_examples(name: str, capsys: pytest.CaptureFixture[str]) 
     said = command(capsys, name, "--help")
     assert said.code == 0
     assert f"mufuru {name} runs/lm" in said.out.partition("\nexamples:\n")[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The king, my lord, isn't here.", 'He said: "Go (now)!" and left; it\'s 3.5% of $20.', 'a "b" c\n"d" e'],
+)
+def test_words_are_put_together_as_people_write_them(text: str) -> None:
+    written = "".join(pieces(list(cut(text.splitlines(keepends=True), "words")), spacing()))
+    assert written == text + "\n"
+
+
+def test_a_model_of_words_knows_them_with_a_comma(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same words in training, generation and scores; a run that splits at blanks goes on doing so."""
+    book = tmp_path / "book.txt"
+    book.write_text("the king, my lord, spoke.\n" * 40)
+    for name, more in (("words", ()), ("blanks", ("--tokenizer", "blanks"))):
+        line = ("train", "lm", *TRAINING, "--text", book, *more, "--output", tmp_path / name)
+        assert command(capsys, *line).code == 0
+    (tmp_path / "new.txt").write_text("my king, the lord\n")
+    said = [json.loads(command(capsys, "score", tmp_path / name, tmp_path / "new.txt", "--json").out) for name in
+            ("words", "blanks")]  # fmt: skip
+    assert [(found["tokens"], found["unknown"]) for found in said] == [(6, 0), (5, 1)]
+    assert [token for token, _ in said[0]["scores"]] == ["my", "king", ",", "the", "lord", "<eos>"]
+    told = command(capsys, "generate", tmp_path / "words", "--prompt", "my king,", "--length", "3")
+    assert (told.code, told.err, told.out[:8]) == (0, "", "my king,")
+    levels = [json.loads((tmp_path / name / "config.json").read_text())["config"]["data"]["level"] for name in
+              ("words", "blanks")]  # fmt: skip
+    assert levels == ["words", "word"]

@@ -161,21 +161,23 @@ def test_a_mistake_is_told_with_its_line_after_the_answers_before_it(
     type_in(monkeypatch, "1 2 3\n1 2 x\n1 2 3\n")
     said = command(capsys, "predict", away / "numbers")
     assert said.out.count("\n") == 1
-    assert_refused(Said(said.code, "", said.err), 1, "standard input, line 2: ", "'x'")
+    assert_refused(Said(said.code, "", said.err), 2, "standard input, line 2: ", "'x'")
     type_in(monkeypatch, "1 2 3\n\n")
-    assert_refused(command(capsys, "predict", away / "numbers")._replace(out=""), 1, "standard input, line 2: ")
+    assert_refused(command(capsys, "predict", away / "numbers")._replace(out=""), 2, "standard input, line 2: ")
     type_in(monkeypatch, "[[1, 2], [3, 4]]\n")
-    assert_refused(command(capsys, "predict", away / "numbers"), 1, "line 1: expected 1 number a step, got 2")
+    assert_refused(
+        command(capsys, "predict", away / "numbers"), 2, "line 1: the model reads series of 1 number a step, got"
+    )
     type_in(monkeypatch, b"good\n\xff\n")
     said = command(capsys, "predict", away / "texts")
     assert said.out.count("\n") == 1
-    assert_refused(said._replace(out=""), 1, "standard input, line 2: expected UTF-8")
+    assert_refused(said._replace(out=""), 2, "standard input, line 2: expected UTF-8")
 
 
 def test_what_is_refused(away: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = command(capsys, "predict", away / "logic", tmp_path / "new.txt")
     assert_refused(other, 1, "is of the task logic: expected a classifier of sequences, of `mufuru train classify`")
-    assert_refused(command(capsys, "predict", away / "texts", tmp_path / "none.txt"), 1, "there is no such file")
+    assert_refused(command(capsys, "predict", away / "texts", tmp_path / "none.txt"), 2, "there is no such file")
     assert_refused(command(capsys, "predict", tmp_path / "none"), 1, "config.json is missing")
     assert_refused(command(capsys, "predict", away / "texts", "--batch-size", "0"), 2, "at least 1, got 0")
     assert_refused(command(capsys, "predict"), 2, "RUN")
@@ -201,3 +203,26 @@ def test_from_python(runs: Path) -> None:
     assert predictor.predict([]) == []
     (found,) = predictor.predict([predictor.read("GOOD")])
     assert found.probabilities == pytest.approx(by_hand(runs / "texts", "good"), abs=1e-6)
+
+
+def test_files_as_train_reads_them(
+    runs: Path, away: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer a row: the same for the training file, with its labels, as for its texts or numbers alone."""
+    table = (runs / "data" / "texts.csv").read_text().splitlines()[1:]
+    (tmp_path / "bare.txt").write_text("".join(row.split('"')[1] + "\n" for row in table))
+    said = command(capsys, "predict", away / "texts", runs / "data" / "texts.csv")
+    assert said.err == "mufuru: texts.csv: text in column 'text'\n"
+    assert said.out == command(capsys, "predict", away / "texts", tmp_path / "bare.txt").out
+    assert said.out.count("\n") == len(table)
+    numbers = (runs / "data" / "bumps.tsv").read_text()
+    bare = "".join(line.split("\t", 1)[1] + "\n" for line in numbers.splitlines())
+    said = command(capsys, "predict", away / "numbers", runs / "data" / "bumps.tsv")
+    assert said.err == "mufuru: bumps.tsv: sequences of numbers; the label in column 1 is left out\n"
+    for text in (numbers, bare):
+        type_in(monkeypatch, text)
+        assert command(capsys, "predict", away / "numbers").out == said.out
+    assert_refused(command(capsys, "predict", away / "texts", runs / "data" / "bumps.tsv"), 2, "expected a column")
+    type_in(monkeypatch, numbers)
+    assert_refused(command(capsys, "predict", away / "texts"), 2, "line 1: the model reads text, got the numbers")
+    assert_refused(command(capsys, "predict", away / "numbers", runs / "data" / "texts.csv"), 2, "expected a number")

@@ -83,7 +83,7 @@ def test_unknown_tokens_have_the_bytes_of_their_names() -> None:
     assert Vocabulary(("ä", "<unk>", "\n")).spans(before, tokens) == {"bytes": 5.0, "words": 2.0}
 
 
-@pytest.mark.parametrize("tokenizer", ["words", "characters", "bpe"])
+@pytest.mark.parametrize("tokenizer", ["blanks", "characters", "bpe"])
 def test_the_commands(wanted: Request, tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path = tmp_path / "run", wanted.files[0]
     options = ["--preset", "short", "--epochs", "1", "--hidden-size", "8", "--quiet", "--held-out", "0.1", "0.1"]
@@ -91,7 +91,7 @@ def test_the_commands(wanted: Request, tokenizer: str, tmp_path: Path, capsys: p
     assert said == (0, "", "")
     result = json.loads((run / "result.json").read_text())
     assert {"loss", "perplexity", "perplexity_per_word", "bits_per_byte"} <= set(result["test"])
-    if tokenizer == "words":
+    if tokenizer == "blanks":
         assert result["test"]["perplexity_per_word"] == pytest.approx(result["test"]["perplexity"])
     found = json.loads(command(capsys, "evaluate", run, "--split", "test", "--dynamic", "--json").out)
     assert found["metrics"] == pytest.approx(result["test"])
@@ -115,7 +115,11 @@ def test_without_the_package(
 
 
 def test_names_of_tokenizers() -> None:
-    assert DataConfig(text=("a",), level="words") == DataConfig(text=("a",), level="word")
+    assert DataConfig(text=("a",), level="blanks") == DataConfig(text=("a",), level="word")
+    assert DataConfig(text=("a",), level="words") == DataConfig(text=("a",))
+    # older runs name it for the Penn Treebank too
+    assert DataConfig(level="word") == DataConfig()
+    assert (DataConfig().tokens, DataConfig(text=("a",)).tokens) == ("word", "words")
     assert DataConfig(text=("a",), level="characters").level == "char"
     with pytest.raises(ValueError, match="vocabulary_size should be above 256 with bpe"):
         DataConfig(text=("a",), level="bpe", vocabulary_size=256)

@@ -84,8 +84,6 @@ def test_no_sequences(tmp_path: Path) -> None:
             numeric.read(write(tmp_path, content))
     with pytest.raises(DataError, match="line 2: expected a number for step 1, got 'c'"):
         numeric.read(write(tmp_path, "label\ta\tb\n0\tc\td\n1\t2\t3\n"))
-    with pytest.raises(DataError, match="line 1: the column 'Class' should be the first"):
-        numeric.read(write(tmp_path, "a,b,Class\n1,2,0\n"))
 
 
 @pytest.mark.parametrize(

@@ -243,4 +243,13 @@ def test_the_command_line_says_it_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(doctor, "main", lambda _: len(text.load([tmp_path / "none.txt"]).train))
-    assert_refused(command(capsys, "doctor"), 1, "none.txt: there is no such file")
+    assert_refused(command(capsys, "doctor"), 2, "none.txt: there is no such file")
+
+
+def test_words_without_their_punctuation(tmp_path: Path) -> None:
+    """The default for a user's text: no word is unknown because of a comma; special words stay whole."""
+    path = tmp_path / "book.txt"
+    path.write_text('The king, "my lord", isn\'t <unk> .\n\nking!  <eos>\n', encoding="utf-8")
+    wanted = ["The", "king", ",", '"', "my", "lord", '"', ",", "is", "n't", "<unk>", ".", "<eos>", "<eos>", "king", "!"]
+    assert list(tokens(path, "words")) == [*wanted, "<eos>", "<eos>"]
+    assert "king," in list(tokens(path, "word"))

@@ -61,7 +61,7 @@ def token_path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("level", ["word", "char"])
+@pytest.mark.parametrize("level", ["words", "word", "char"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", " "], ids=["lf", "crlf", "cr", "one line"])
 @pytest.mark.parametrize("changes", [{}, {"vocabulary_size": 17, "held_out": (0.3, 0.05)}, {"min_count": 9}], ids=str)
 def test_tokens_are_those_in_memory(tmp_path: Path, level: text.Level, end: str, changes: dict[str, Any]) -> None:

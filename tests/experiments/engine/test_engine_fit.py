@@ -98,7 +98,7 @@ def test_the_record_of_a_run(tmp_path: Path) -> None:
     assert record.result == result
     assert (record.task, record.config["training"]["epochs"]) == ("toy", 3)
     keys = {"updates", "epochs", "parameters", "best_update", "seconds", "train", "valid", "test", "inspection"}
-    assert result.keys() == keys
+    assert result.keys() == keys | {"selection"}
     assert (result["updates"], result["epochs"]) == (15, 3)
     assert result["parameters"] == sum(weight.numel() for weight in ToyTask(toy()).build().parameters())
     assert [line["update"] for line in record.curve] == [3, 6, 9, 12, 15]
@@ -111,6 +111,20 @@ def test_once_an_epoch_and_at_the_end(tmp_path: Path) -> None:
     assert [(line["update"], line["epoch"]) for line in lines(tmp_path / "epochs")] == [(5, 1), (10, 2), (15, 3)]
     fit("toy", toy(evaluate_every=7), tmp_path / "seven")
     assert [line["update"] for line in lines(tmp_path / "seven")] == [7, 14, 15]
+
+
+def test_a_number_of_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many passes they take; the last is always looked at, and stopping in between changes nothing."""
+    config = toy(updates=17, evaluate_every=5, schedule="cosine")
+    whole = fit("toy", config, tmp_path / "run")
+    assert (whole["updates"], whole["epochs"]) == (17, 4)
+    assert [line["update"] for line in lines(tmp_path / "run")] == [5, 10, 15, 17]
+    with monkeypatch.context() as patch:
+        intrude(patch, 16, lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(Interrupted, match="update 16 of 17"):
+            fit("toy", config, tmp_path / "stopped")
+    assert {**fit("toy", config, tmp_path / "stopped", resume=True), "seconds": 0} == {**whole, "seconds": 0}
+    assert fit("toy", toy(updates=3), tmp_path / "few")["updates"] == 3
 
 
 def test_training_metrics_are_those_since_the_last_look(tmp_path: Path) -> None:
@@ -135,6 +149,46 @@ def test_selection(tmp_path: Path) -> None:
     last = fit("toy", toy(evaluate_every=1, learning_rate=0.5, select="last"), tmp_path / "last")
     assert last["valid"] == curve[-1]["valid"]
     assert last["best_update"] == best["update"]
+
+
+LOOKS = [(0.5, 9.0), (0.9, 0.7), (0.9, 0.2), (0.8, 0.1), (0.9, 0.2), (0.9, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("ties", "looks", "update", "by"),
+    [("earliest", LOOKS, 2, "earliest"), ("loss", LOOKS, 5, "later"), ("loss", LOOKS[:4], 3, "loss"),
+     ("loss", LOOKS[:2], 2, "metric"), ("loss", [LOOKS[0], LOOKS[2], LOOKS[1]], 2, "loss")],
+)  # fmt: skip
+def test_ties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ties: str, looks: list[tuple[float, float]], update: int, by: str
+) -> None:
+    """By the loss, then the later; the result says which rule chose, and stopping and resuming change nothing."""
+    config, seen = toy(evaluate_every=1, ties=ties, select="best"), {"looks": 0}
+
+    def look() -> dict[str, float]:
+        accuracy, loss = [*looks, *[(0.0, 0.0)] * 99][seen["looks"]]
+        seen["looks"] += 1
+        return {"loss": loss, "accuracy": accuracy}
+
+    pretend(monkeypatch, look)
+    whole = fit("toy", config, tmp_path / "whole")
+    tied = sum(accuracy == 0.9 for accuracy, _ in looks)
+    assert whole["selection"] == {"metric": "accuracy", "value": 0.9, "tied": tied, "by": by}
+    assert whole["best_update"] == update
+    seen["looks"] = 0
+    with monkeypatch.context() as patch:
+        intrude(patch, 4, lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(Interrupted):
+            fit("toy", config, tmp_path / "run")
+    assert {**fit("toy", config, tmp_path / "run", resume=True), "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_ties_do_not_prolong_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience is for a better metric: lower losses at the same one choose other weights and no more."""
+    losses = iter(range(99, 0, -1))
+    pretend(monkeypatch, lambda: {"loss": float(next(losses)), "accuracy": 0.5})
+    result = fit("toy", toy(patience=2, evaluate_every=1, ties="loss"), tmp_path / "run")
+    assert (result["updates"], result["best_update"], result["selection"]["by"]) == (3, 3, "loss")
 
 
 @pytest.mark.parametrize("better", [True, False])

@@ -66,7 +66,7 @@ def test_data_that_cannot_be_had_is_told_once_before_anything_starts(
 ) -> None:
     monkeypatch.setattr(reproduce.lm, "SHORT", language_model(data=Text(text=(str(tmp_path / "none.txt"),))))
     said = command(capsys, "reproduce", "lm", "--short", "--output", tmp_path / "runs")
-    assert_refused(said, 1, "none.txt: there is no such file")
+    assert_refused(said, 2, "none.txt: there is no such file")
     assert not (tmp_path / "runs").exists()
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import mufuru_command
 from mufuru.experiments.cli.usage import UsageError
-from mufuru.experiments.data import DataError, TokenError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import torchrun
 from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError
 from mufuru.experiments.record import RecordError
@@ -52,9 +52,9 @@ def run(command: ModuleType, arguments: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Interrupted as error:
         return say(error, 128 + error.number)
-    except (PlaceError, TokenError, UsageError) as error:
+    except (DataError, PlaceError, UsageError) as error:
         return say(error, 2)
-    except (DataError, SettingError, RunError, RecordError) as error:
+    except (SettingError, RunError, RecordError) as error:
         return say(error, 1)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
@@ -74,5 +74,7 @@ def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def number(value: float | None) -> str:
-    """Write a metric with four digits, a huge one in scientific notation."""
+    """Write a metric with four digits, a huge one in scientific notation; a count as it is."""
+    if isinstance(value, int):
+        return str(value)
     return "" if value is None else f"{value:.4f}" if value < HUGE else f"{value:.4g}"

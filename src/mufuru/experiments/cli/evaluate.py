@@ -6,25 +6,38 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import tyro
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
 from mufuru.disk import write_atomically
 from mufuru.experiments import tasks
 from mufuru.experiments.cli import show_metrics
-from mufuru.experiments.cli.usage import AsJson, Flag, Run, Split, Threads, parse
-from mufuru.experiments.engine import evaluate, load_run, read_config, store
+from mufuru.experiments.cli.usage import AsJson, Flag, Folder, Run, Split, Threads, parse
+from mufuru.experiments.data.layout import Format
+from mufuru.experiments.engine import evaluate, load_model, load_run, read_config, store
+from mufuru.experiments.engine.evaluate import examining, read_layout
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm.dynamic import Diverged, Dynamic
+from mufuru.experiments.tasks.task import HowToRead
+from mufuru_command import say
 
 EXAMPLES = """\
   mufuru evaluate runs/first
   mufuru evaluate runs/first --split valid --json
+  mufuru evaluate runs/reviews --data new-reviews.csv
+  mufuru evaluate runs/reviews --find-data /mnt/data
   mufuru evaluate runs/words --dynamic --learning-rate 0.05 0.1 0.2
 """
+
+
+MOST_CLASSES = 20
+"""Classes of a confusion matrix that is printed."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,16 @@ class Evaluate:
     """Folder of a run."""
     split: Split = "test"
     """Data to evaluate on."""
+    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Another file with labels to evaluate on, read as the training file was; the data of the run is not needed."""
+    format: Format | None = None
+    """Format of that file; None for that of training, or by its name."""
+    text_column: str | None = None
+    """Its column of texts or sequences, or its number, from 1; None for that of training."""
+    label_column: str | None = None
+    """Its column of labels, or its number; None for that of training."""
+    find_data: Folder = None
+    """Folder that has the files of the run's data now, if they were moved; they have to be the same."""
     json: AsJson = False
     threads: Threads = 1
     dynamic: Flag = False
@@ -52,6 +75,10 @@ class Evaluate:
     def __post_init__(self) -> None:
         if not self.learning_rate:
             raise SettingError("--learning-rate needs a number")
+        if self.data is None and (self.format or self.text_column or self.label_column):
+            raise SettingError("--format, --text-column and --label-column are for a file: name it with --data")
+        if self.data is not None and (self.dynamic or self.find_data or self.split != "test"):
+            raise SettingError("--data names the file to evaluate on: leave --split, --find-data and --dynamic out")
         ways = self.ways  # made in any case: an invalid setting is refused here
         if not self.dynamic and (ways != [Dynamic()] or self.keep):
             raise SettingError("learning rate, decay, segment and keep are those of dynamic evaluation: add --dynamic")
@@ -70,17 +97,35 @@ class Evaluate:
 def main(arguments: list[str]) -> int:
     chosen = parse(Evaluate, arguments, EXAMPLES)
     adapt = tasks.hook(read_config(chosen.run)[0], "dynamic", chosen.run) if chosen.dynamic else None
-    task, model = load_run(chosen.run)
-    metrics, adapted = evaluate(task, model, chosen.split), {}
+    task, model = load(chosen)
+    split = "data" if chosen.data else chosen.split
+    metrics, adapted = evaluate(task, model, split), {}
+    more = getattr(task, "details", None)
+    with examining(model):
+        details = more(model, split) if more else {}
     try:
         if adapt:
             adapted = evaluate_dynamically(partial(with_progress, adapt, task, model), chosen.split, chosen.ways)
     finally:
-        show(chosen, metrics, adapted)
+        show(chosen, metrics, adapted, details)
     if chosen.keep:
         document = adapted | {"environment": store.environment()}
         write_atomically(RunFolder(chosen.run).dynamic, (json.dumps(document, indent=2) + "\n").encode())
     return 0
+
+
+def load(chosen: Evaluate) -> tuple[Any, Any]:
+    """Return the task with the data to evaluate on, and the trained model."""
+    if chosen.data is None:
+        return load_run(chosen.run, chosen.find_data)
+    kind, config = read_config(chosen.run)
+    new_data = tasks.hook(kind, "new_data", chosen.run)
+    how = HowToRead(read_layout(chosen.run), "yes", chosen.format, chosen.text_column, chosen.label_column)
+    model = load_model(chosen.run)
+    task = new_data(model, config, chosen.data, how)
+    if not chosen.json:
+        say(task.description, 0)
+    return task, model
 
 
 Measured = Callable[[str, Dynamic], dict[str, float]]
@@ -111,15 +156,33 @@ def with_progress(adapt: Callable[..., dict[str, float]], task: Any, model: Any,
         return adapt(task, model, split, way, lambda done, tokens: bar.update(line, completed=done, total=tokens))
 
 
-def show(chosen: Evaluate, metrics: dict[str, float], adapted: dict[str, Any]) -> None:
-    """Print the metrics; for dynamic evaluation every learning rate that was tried, then the chosen one."""
+def show(chosen: Evaluate, metrics: dict[str, float], adapted: dict[str, Any], details: dict[str, Any]) -> None:
+    """Print the metrics; for dynamic evaluation every learning rate that was tried, then the chosen one; for a
+    classifier the scores of each class and the confusion matrix."""
     if chosen.json:
-        also = {"dynamic": adapted} if adapted else {}
-        print(json.dumps({"run": str(chosen.run), "split": chosen.split, "metrics": metrics} | also))
+        also = ({"dynamic": adapted} if adapted else {}) | ({"details": details} if details else {})
+        about = {"data": str(chosen.data)} if chosen.data else {"split": chosen.split}
+        print(json.dumps({"run": str(chosen.run), **about, "metrics": metrics} | also))
         return
-    rows = {str(chosen.split): metrics}
+    rows = {chosen.data.name if chosen.data else str(chosen.split): metrics}
     if adapted:
         diverged = {"loss": math.inf, "perplexity": math.inf}
         rows |= {f"valid, dynamic at {rate}": tried or diverged for rate, tried in adapted["tried"].items()}
         rows[f"{chosen.split}, dynamic at {adapted['how']['learning_rate']:g}"] = adapted["metrics"]
     show_metrics(rows)
+    if "confusion" in details:
+        show_classes(details)
+
+
+def show_classes(details: dict[str, Any]) -> None:
+    """Print the scores of each class, and the confusion matrix unless it is too wide to read."""
+    show_metrics(details["classes"])
+    print(f"calibration error {details['calibration_error']:.4f}")
+    labels, console = details["labels"], Console(highlight=False)
+    if len(labels) > MOST_CLASSES:
+        print(f"The confusion matrix of {len(labels)} classes is in the output of --json.")
+        return
+    table = Table("true, predicted:", *labels, box=None)
+    for label, row in zip(labels, details["confusion"], strict=True):
+        table.add_row(label, *map(str, row))
+    console.print(table)

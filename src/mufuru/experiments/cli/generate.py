@@ -2,8 +2,9 @@
 
 import codecs
 import io
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -79,8 +80,31 @@ def write(loaded: TextModel, chosen: Generate) -> None:
         if isinstance(vocabulary, BytePairs)
         else (vocabulary.words[token] for token in drawn)
     )
-    for piece in pieces(written, " " if loaded.level == "word" else ""):
+    between = spacing() if loaded.level == "words" else lambda word: " " if loaded.level == "word" else ""
+    for piece in pieces(written, between):
         print(piece, end="", flush=True)
+
+
+CLOSING = re.compile(r"[,.;:!?)\]}%…]+|'(?:s|m|d|re|ve|ll)|n't", re.IGNORECASE)
+"""Tokens that stand right behind the word before them."""
+OPENING = ("(", "[", "{", "$", "£", "#")
+
+
+def spacing() -> Callable[[str], str]:
+    """Return a function that gives the blank before each of the words of a text, whose punctuation is apart."""
+    last, quoted = END, False
+
+    def before(word: str) -> str:
+        nonlocal last, quoted
+        behind = bool(CLOSING.fullmatch(word)) or last in OPENING or (last == '"' and quoted)
+        if word == '"':
+            behind, quoted = quoted, not quoted
+        elif word == END:
+            quoted = False
+        last = word
+        return "" if behind else " "
+
+    return before
 
 
 def spelled(tokens: Iterable[int], vocabulary: BytePairs) -> Iterator[str]:
@@ -93,10 +117,11 @@ def spelled(tokens: Iterable[int], vocabulary: BytePairs) -> Iterator[str]:
         yield rest
 
 
-def pieces(words: Iterable[str], blank: str) -> Iterator[str]:
-    """Return words as text: blanks between them, a new line for `<eos>` and at the end."""
+def pieces(words: Iterable[str], before: Callable[[str], str]) -> Iterator[str]:
+    """Return words as text: `before` gives the blank before each, a new line stands for `<eos>` and at the end."""
     piece = "\n"
     for word in words:
+        blank = before(word)
         piece = "\n" if word == END else word if piece.endswith("\n") else blank + word
         yield piece
     if not piece.endswith("\n"):

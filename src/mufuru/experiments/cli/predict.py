@@ -5,32 +5,43 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mufuru.experiments.cli.usage import File, Run, Threads, check_range, parse
 from mufuru.experiments.data import DataError
+from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import read_input
+from mufuru.experiments.engine.evaluate import read_layout
+from mufuru.experiments.settings import SettingError
 from mufuru.experiments.ship import load_as
-from mufuru.experiments.tasks.task import Predictor
+from mufuru.experiments.tasks.task import HowToRead, Predictor
+from mufuru_command import say
 
 EXAMPLES = """\
   mufuru predict runs/sentiment reviews.txt
   echo "not a bad film at all" | mufuru predict runs/sentiment
   tail -f log.txt | mufuru predict runs/log --batch-size 1
-  cut -f 2- Coffee_TEST.tsv | mufuru predict runs/coffee > labels.jsonl
+  mufuru predict runs/coffee Coffee_TEST.tsv > labels.jsonl
 """
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Classify every line: a text, or for a model of numbers a row of them without its label. Each line gives a line of
-    JSON with the likeliest label and the probability of each. An empty line is a text of one unknown word; a row of no
+    """Classify the sequences of a file, one after the other: each gives a line of JSON with the likeliest label and the
+    probability of each. A file is read as the training file was, same format, same columns, with labels or without; or
+    a text a line, for a model of numbers a row of them. An empty line is a text of one unknown word; a row of no
     numbers is refused. A line of any length is read to its end, unless the model has a --max-length."""
 
     run: Run
     """Folder of a run of `mufuru train classify`."""
     file: File = None
-    """Lines to read, UTF-8; none for those of the standard input."""
+    """File to read, UTF-8, or a folder of text files; none for the lines of the standard input."""
+    format: Format | None = None
+    """Format of the file; None for that of training, or by its name."""
+    text_column: str | None = None
+    """Column of the texts or sequences, or its number, from 1; None for that of training."""
+    labels: Literal["guess", "yes", "no"] = "guess"
+    """Whether rows of numbers, or lines, begin with a label, which is left out."""
     batch_size: int = 32
     """Lines read before their labels are written: 1 answers each at once, more are faster."""
     threads: Threads = 1
@@ -42,11 +53,25 @@ class Predict:
 def main(arguments: list[str]) -> int:
     chosen = parse(Predict, arguments, EXAMPLES)
     predictor: Predictor = load_as("predictor", chosen.run)
-    for batch in batches(sequences(predictor, chosen.file), chosen.batch_size):
+    found, note = opened(predictor, chosen)
+    if note:
+        say(note, 0)
+    for batch in batches(found, chosen.batch_size):
         for prediction in predictor.predict(batch):
             print(json.dumps(prediction._asdict(), ensure_ascii=False))
         sys.stdout.flush()
     return 0
+
+
+def opened(predictor: Predictor, chosen: Predict) -> tuple[Iterator[Any], str]:
+    """Return the sequences to classify, and how they were read."""
+    how = HowToRead(read_layout(chosen.run), chosen.labels, chosen.format, chosen.text_column)
+    if (opener := getattr(predictor, "open", None)) is not None:
+        found: tuple[Iterator[Any], str] = opener(chosen.file, how)
+        return found
+    if how != HowToRead(how.layout):
+        raise SettingError("--format, --text-column and --labels are for classifiers of files: leave them out")
+    return sequences(predictor, chosen.file), ""
 
 
 def sequences(predictor: Predictor, file: Path | None) -> Iterator[Any]:

@@ -28,6 +28,8 @@ class Options:
     """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     resume: Folder = None
     """Folder of a run that was stopped: resume it."""
+    find_data: Folder = None
+    """Folder that has the files of the data of a resumed run now, if they were moved; they have to be the same."""
     quiet: Flag = False
     """No progress, no result: only errors."""
     tensorboard: Flag = False
@@ -43,6 +45,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.resume and self.output:
             raise SettingError("--resume continues in the folder of the run: leave --output out")
+        if self.find_data and not self.resume:
+            raise SettingError("--find-data is for a run that is resumed: name the files themselves, or add --resume")
         check_range("--threads", self.threads, 1, MOST_THREADS)
         check_range("--rank-timeout", self.rank_timeout, 1, MOST_SECONDS)
 
@@ -79,11 +83,30 @@ def main(arguments: list[str]) -> int:
             checkpoint_seconds=options.checkpoint_seconds,
             tensorboard=options.tensorboard and here.first,
             ranks=here,
+            data=options.find_data,
         )
     if not quiet:
         show_metrics({split: result[split] for split in ("train", "valid", "test") if split in result})
+        print(selection(result))
         print(f"The run is in {folder}. Next: mufuru report {folder} -o report.html")
     return 0
+
+
+BY = {
+    "metric": "the only one with it",
+    "earliest": "the earliest of {tied}",
+    "loss": "of {tied} the one with the lowest loss",
+    "later": "of {tied} the latest of those with the lowest loss",
+}
+
+
+def selection(result: dict[str, Any]) -> str:
+    """Return a sentence about the weights that were tested, and the rule that chose them."""
+    chosen = result.get("selection", {"by": ""})
+    if chosen["by"] not in BY:
+        return f"Tested are the weights of update {result['updates']}, the last."
+    return (f"Tested are the weights of update {result['best_update']} of {result['updates']}: {chosen['metric']} "
+            f"{chosen['value']:.4f} on validation, {BY[chosen['by']].format(**chosen)}.")  # fmt: skip
 
 
 def overview() -> str:

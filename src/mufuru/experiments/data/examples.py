@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError
+from mufuru.experiments.data.layout import Layout
 from mufuru.experiments.draws import permutation
 
 Kind = Literal["text", "numeric"]
@@ -42,6 +43,10 @@ class Labelled:
     test: Examples
     description: str
     """The data in a sentence, guesses included."""
+    layout: Layout | None = None
+    """How its file was read; None for data that is in no file of the user's."""
+    doubts: tuple[str, ...] = ()
+    """Reasons for which a new run should not be trained on it, each with what to do."""
 
     def __post_init__(self) -> None:
         for part, word in PARTS.items():

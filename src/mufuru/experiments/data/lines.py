@@ -1,6 +1,8 @@
-"""Read UTF-8 text line by line, single files of zip archives and numbers; errors say exactly what is wrong."""
+"""Read UTF-8 text line by line, also packed with gzip, single files of zip archives and numbers; errors say exactly
+what is wrong."""
 
 import codecs
+import gzip
 import re
 import sys
 import zlib
@@ -13,14 +15,26 @@ from zipfile import BadZipFile, ZipFile
 from mufuru.experiments.data import DataError
 
 BOM = codecs.BOM_UTF8
+GZIP = b"\x1f\x8b"
+"""First bytes of a file packed with gzip."""
 LARGEST = 3.4028234663852886e38
 """Largest number of float32."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file, each with its end as a newline; the last may have none. A byte order mark is cut."""
+    """Yield the lines of a file, each with its end as a newline; the last may have none. A byte order mark is cut, and
+    what gzip packed is unpacked."""
     with opened(path, "a text file"), open(path, "rb") as file:
-        yield from decoded(file, path)
+        if file.peek(len(GZIP)).startswith(GZIP):
+            with gzip.open(file) as unpacked:
+                yield from decoded(unpacked, path)
+        else:
+            yield from decoded(file, path)
+
+
+def ending(path: Path) -> str:
+    """Return the ending of a file's name in lower case, that before .gz if it is packed."""
+    return (Path(path.stem) if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def read_input(file: Path | None) -> tuple[Iterator[str], Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mufuru.experiments.data import DataError, TokenError
-from mufuru.experiments.data.lines import opened, read_lines
+from mufuru.experiments.data.lines import GZIP, opened, read_lines
 
 PIECE = 8 << 20
 """Bytes of a piece; the memory that its tokens need is many times as large."""
@@ -74,6 +74,9 @@ def plan(files: Sequence[str | Path], *, in_words: bool, shares: Sequence[float]
 
 def _size(path: str | Path) -> int:
     with opened(Path(path), "a text file"), open(path, "rb") as file:
+        if file.read(len(GZIP)) == GZIP:
+            raise TokenError(f"{path} is packed with gzip, which a text that is kept in a token file cannot be: unpack "
+                             f"it first, with `gunzip -k {path}`")  # fmt: skip
         return os.fstat(file.fileno()).st_size
 
 

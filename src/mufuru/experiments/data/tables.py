@@ -69,11 +69,17 @@ class Columns:
     split: str | None
     guessed: tuple[str, ...] = ()
     """Those of "text", "label" and "split" that were guessed."""
+    width: int = 0
+    """Columns of the table."""
 
     def __str__(self) -> str:
-        parts = (("text", self.text), ("label", self.label), ("split", self.split))
-        return ", ".join(f"{what} in column {name!r}{' (guessed)' if what in self.guessed else ''}"
-                         for what, name in parts if name is not None)  # fmt: skip
+        return self.described("text")
+
+    def described(self, content: str) -> str:
+        """Return which column has what; `content` is the first's, such as "text"."""
+        parts = (("text", content, self.text), ("label", "label", self.label), ("split", "split", self.split))
+        return ", ".join(f"{shown} in column {name!r}{' (guessed)' if what in self.guessed else ''}"
+                         for what, shown, name in parts if name is not None)  # fmt: skip
 
 
 def read_cells(path: Path, format: str) -> Cells:
@@ -175,7 +181,13 @@ def choose(table: Table, text: str | None = None, label: str | None = None, spli
     label = label or _known(table, LABEL, text, split)
     text = text or _known(table, TEXT, label, split) or _longest(table, label, split)
     label = label or _most_repeated(table, text, split)
-    return Columns(text, label, split, tuple(what for what, name in named.items() if name is None))
+    guessed = tuple(what for what, name in named.items() if name is None)
+    return Columns(text, label, split, guessed, len(table.columns))
+
+
+def text_column(table: Table) -> str:
+    """Return a guess for the column of texts, where there may be no labels."""
+    return _known(table, TEXT) or _longest(table, _known(table, LABEL), _known(table, SPLIT))
 
 
 def _plain(value: Any) -> str:
@@ -204,7 +216,7 @@ def _most_repeated(table: Table, *taken: str | None) -> str:
     fewest = min(kinds, key=kinds.__getitem__)
     if kinds[fewest] == len(table.lines) > 1:
         raise DataError(f"{table.path} has no column whose values repeat, so that they could be labels: name it; there "
-                        f"are {', '.join(kinds)}")  # fmt: skip
+                        f"are {', '.join(kinds)}. A number to predict is for `mufuru train regress`")  # fmt: skip
     return fewest
 
 

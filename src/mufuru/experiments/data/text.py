@@ -1,8 +1,8 @@
 """Texts as tokens: a user's own text for language models, and the ways to cut a text to classify.
 
-Files are UTF-8. By words, a line is its words, separated by any white space, and `<eos>`; so an empty line is one
-`<eos>`. By characters, every character counts, the end of a line as one of them, and there is no `<eos>`. Texts
-that are too large for memory, and byte-pair encoding, are in `tokenise`.
+Files are UTF-8. By words, a line is its words and `<eos>`; so an empty line is one `<eos>`. Punctuation is apart from
+the words, or words are what white space separates. By characters, every character counts, the end of a line as one of
+them, and there is no `<eos>`. Texts that are too large for memory, and byte-pair encoding, are in `tokenise`.
 """
 
 import hashlib
@@ -22,12 +22,13 @@ from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError
 from mufuru.experiments.data.lines import read_lines
-from mufuru.experiments.data.vocabulary import END, Numbering, Vocabulary
+from mufuru.experiments.data.vocabulary import END, UNKNOWN, Numbering, Vocabulary
 
-Level = Literal["words", "characters", "bpe", "word", "char"]
-"""Tokens of a language model; the last two are how runs keep the first two."""
-LEVELS: dict[str, tuple[str, ...]] = {"word": (END,), "char": ()}
+Level = Literal["words", "blanks", "characters", "bpe", "word", "char"]
+"""Tokens of a language model; the last two are how runs keep blanks and characters."""
+LEVELS: dict[str, tuple[str, ...]] = {"words": (END,), "word": (END,), "char": ()}
 """The special words of each level beside `<unk>`."""
+IN_WORDS = ("words", "word")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +136,10 @@ def with_text(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
     # by words, lines of white space alone are an empty text: there would be nothing but <eos>
     empty: list[str] = []
     for line in lines:
-        if level != "word" or not line.isspace():
+        if level not in IN_WORDS or not line.isspace():
             return chain(empty, [line], lines)
         empty.append(line)
-    what = "is empty: expected text" if level != "word" or not empty else "has no words: expected text"
+    what = "is empty: expected text" if level not in IN_WORDS or not empty else "has no words: expected text"
     raise DataError(f"{path} {what}. Leave it out, or give another file")
 
 
@@ -146,7 +147,14 @@ def cut(lines: Iterable[str], level: Level) -> Iterator[str]:
     """Yield the words or characters of lines."""
     if level == "char":
         return chain.from_iterable(lines)
-    return chain.from_iterable([*line.split(), END] for line in lines)
+    return chain.from_iterable([*(line.split() if level == "word" else apart(line)), END] for line in lines)
+
+
+def apart(line: str) -> list[str]:
+    """Return the words of a line with punctuation apart; the special words stay whole."""
+    if "<" not in line:
+        return words(line)
+    return [word for part in line.split() for word in ([part] if part in (UNKNOWN, END) else words(part))]
 
 
 Cut = Literal["words", "blanks", "characters"]

@@ -33,7 +33,7 @@ from mufuru.experiments.data.download import data_folder
 from mufuru.experiments.data.lines import opened
 from mufuru.experiments.data.pieces import Piece, plan
 from mufuru.experiments.data.tally import Tally
-from mufuru.experiments.data.text import LEVELS, Corpus, Level, check_apart, name_of
+from mufuru.experiments.data.text import IN_WORDS, LEVELS, Corpus, Level, apart, check_apart, name_of
 from mufuru.experiments.data.vocabulary import END, Vocabulary
 
 LARGE = 64 << 20
@@ -115,7 +115,7 @@ class Build:
     def __init__(self, request: Request, path: Path) -> None:
         self.request, self.path, self.work = request, path, path.with_suffix(".part")
         self.state = request.state()
-        in_words, (valid, test) = request.level == "word", request.held_out
+        in_words, (valid, test) = request.level in IN_WORDS, request.held_out
         valid, test = 0 if request.valid_files else valid, 0 if request.test_files else test
         shares = (1 - valid - test, 1 - test) if request.level == "bpe" else ()
         self.text, self.borders = plan(request.files, in_words=in_words, shares=shares)
@@ -124,7 +124,7 @@ class Build:
         self.pieces = [*self.text, *others[0], *others[1]]
 
     def make(self) -> None:
-        if self.request.level == "word":
+        if self.request.level in IN_WORDS:
             self.check_words()
         self.work.mkdir(exist_ok=True)
         vocabulary = self.vocabulary()
@@ -258,7 +258,10 @@ def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
         return text
     if piece.last and not text.endswith("\n"):
         text += "\n"
-    return text.replace("\n", f" {END} ").split()
+    if level == "word":
+        return text.replace("\n", f" {END} ").split()
+    *lines, rest = text.split("\n")
+    return [word for line in lines for word in (*apart(line), END)] + apart(rest)
 
 
 def counts_of(piece: Piece, level: Level) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from mufuru.experiments import tasks
 from mufuru.experiments.data import DataError, TokenError
 from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.errors import RunError, resume_command
-from mufuru.experiments.record import RecordError, RunFolder, read_document
+from mufuru.experiments.record import RecordError, RunFolder, read_document, read_json
 from mufuru.experiments.settings import SettingError, choose, from_json
 from mufuru.experiments.tasks.task import Step, Task, Totals
 
@@ -33,19 +34,38 @@ def make(kind: str, config: Any, folder: Path | None = None) -> tuple[Task, nn.M
         if folder is None or isinstance(error, TokenError):
             raise
         raise RunError(f"the data of the run in {folder} cannot be loaded: {error}. Relative paths in its settings "
-                       "count from the folder in which it was started") from None  # fmt: skip
+                       "count from the folder in which it was started; --find-data FOLDER looks for moved files"
+                       ) from None  # fmt: skip
     checkpoint.seed_everything(config.seed)
     return task, task.build()
 
 
-def load_run(folder: Path) -> tuple[Task, nn.Module]:
-    """Return the task and the trained model of a run, with its selected weights."""
+def load_run(folder: Path, data: Path | None = None) -> tuple[Task, nn.Module]:
+    """Return the task and the trained model of a run, with its selected weights; `data` is the folder that has the
+    files of its data now, if they were moved."""
     kind, config = read_config(folder)
     weights = read_weights(folder, config.training.select)
     with checkpoint.undisturbed():
-        task, model = make(kind, config, folder)
+        task, model = make(kind, config if data is None else moved(config, data), folder)
     load_weights(model, weights, folder)
     return task, model.eval()
+
+
+def moved(config: Any, folder: Path) -> Any:
+    """Return settings whose files are in another folder; weights of other data are refused when they are loaded."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: expected the one that has the files of the data now")
+    names = getattr(getattr(config, "data", None), "files", ())
+    changes: dict[str, Any] = {}
+    for name in names:
+        value = getattr(config.data, name)
+        paths = tuple(
+            str(folder / Path(path).name) for path in (value if isinstance(value, tuple) else (value,)) if path
+        )
+        changes[name] = paths if isinstance(value, tuple) else paths[0] if paths else None
+    if not any(changes.values()):
+        raise DataError("the run was not trained on files of your own: there is nothing to find")
+    return replace(config, data=replace(config.data, **changes))
 
 
 def load_model(folder: Path) -> nn.Module:
@@ -71,6 +91,15 @@ def read_config(folder: Path) -> tuple[str, Any]:
         return document["task"], from_json(kind.config, document["config"])
     except (RecordError, SettingError) as error:
         raise RunError(f"{folder}: {error}") from None
+
+
+def read_layout(folder: Path) -> dict[str, Any]:
+    """Return how the data of a run was read; nothing for a run that is older than this file."""
+    path = RunFolder(folder).layout
+    try:
+        return read_json(path) if path.exists() else {}
+    except RecordError as error:
+        raise RunError(f"{error}. Delete it: then files are read by their names alone") from None
 
 
 def read_weights(folder: Path, which: Literal["best", "last"]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.errors import Interrupted, RunError, Stop
-from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, operation_use
+from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, moved, operation_use
 from mufuru.experiments.engine.progress import Progress, TensorBoard
 from mufuru.experiments.engine.ranks import Alone, LostRank, Wishes, answered, counted, ranks_of
 from mufuru.experiments.engine.status import Average, Status, learning_rate
@@ -40,12 +40,14 @@ def fit(
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
     ranks: Alone | None = None,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Train, test and record one run in a folder; return the content of its result.json.
 
     With `resume` the run in the folder continues where it was stopped or killed, to the same numbers as if it had not
-    been. Without `progress` nothing is printed. With `ranks` this process is one of several that make the run together.
-    Raises `RunError` where the user can do something about it.
+    been; `data` is the folder that has the files of its data now, if they were moved. Without `progress` nothing is
+    printed. With `ranks` this process is one of several that make the run together. Raises `RunError` where the user
+    can do something about it.
     """
     folder, ranks = Path(folder), ranks or Alone()
     watchers = [progress or Progress(), *([TensorBoard(folder)] if tensorboard else [])]
@@ -55,13 +57,16 @@ def fit(
         if resume:
             store.note_environment()
         keep_freed()
-        task, model = make(kind, config, folder if resume else None)
+        task, model = make(kind, config if data is None else moved(config, data), folder if resume else None)
         ranks.adopt(task, model)
         run = Fit(task, model, config.training, store, watchers, checkpoint_seconds, ranks)
         with run.stop:
+            if not resume and (check := getattr(task, "check_new", None)):
+                check()
             if not resume:
                 # only now: settings whose data cannot be loaded leave nothing behind
                 store.begin()
+            store.note_layout(getattr(task, "layout", None))
             if description := getattr(task, "description", ""):
                 watchers[0].describe(description)
             run.restore(ranks.same(store.latest))
@@ -96,9 +101,10 @@ class Fit:
         rate, betas, decay = training.learning_rate, (training.beta1, training.beta2), training.weight_decay
         self.optimizer = torch.optim.AdamW(self.parameters, rate, betas, weight_decay=decay, fused=True)
         self.average = None if training.average is None else Average(model, training.average)
-        self.total = training.epochs * len(task.batches("train", 0))
-        if not self.total:
+        batches = len(task.batches("train", 0))
+        if not batches:
             raise RunError("the train data is empty: there is nothing to learn from")
+        self.total = training.updates or training.epochs * batches
         self.status = Status()
         self.state: State = None
         self.stop = Stop()
@@ -107,8 +113,9 @@ class Fit:
 
     @property
     def trained(self) -> bool:
-        patience = self.training.patience
-        return self.status.epoch >= self.training.epochs or (patience is not None and self.status.waited >= patience)
+        patience, updates = self.training.patience, self.training.updates
+        over = self.status.epoch >= self.training.epochs if updates is None else self.status.update >= updates
+        return over or (patience is not None and self.status.waited >= patience)
 
     def train(self) -> None:
         """Update until the end, or until asked to stop."""
@@ -162,7 +169,8 @@ class Fit:
         status.update += 1
         self.watchers[0].step(status.update, loss)
         every = self.training.evaluate_every
-        end = last and status.epoch + 1 == self.training.epochs
+        updates = self.training.updates
+        end = last and status.epoch + 1 == self.training.epochs if updates is None else status.update == updates
         if end or (last if every is None else status.update % every == 0):
             with self.average.in_place() if self.average else nullcontext():
                 self.validate()
@@ -185,8 +193,9 @@ class Fit:
         status, valid = self.status, evaluate(self.task, self.model, "valid", self.ranks.measure)
         for name, value in valid.items():
             self.check_finite(f"validation {name}", value, status.update)
-        metric = status.smoothed(valid[self.task.metric], self.training.smoothing)
-        improved = status.improves(metric, self.task.higher_is_better)
+        metric, loss = status.smoothed(valid[self.task.metric], valid["loss"], self.training.smoothing)
+        reason = status.rank(metric, loss, self.task.higher_is_better, self.training.ties)
+        improved = reason == "metric"
         line = {
             "update": status.update,
             "epoch": status.epoch + 1,
@@ -196,9 +205,10 @@ class Fit:
         }
         if self.ranks.first and (use := operation_use(self.task, self.ranks.inspected())):
             line["operations"] = use
-        if improved:
+        status.tied = 1 if improved else status.tied + (metric == status.best)
+        if reason:
             known = status.best_update == self.saved_best > 0  # by the last checkpoint
-            status.best, status.best_update = metric, status.update
+            status.best, status.best_loss, status.best_update, status.chosen_by = metric, loss, status.update, reason
             best = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
             self.store.save_best(best, keep=known)
         status.waited = 0 if improved else status.waited + 1
@@ -255,6 +265,7 @@ class Fit:
         status, seconds = self.status, time.monotonic() - self.started
         if self.training.select == "best":
             load_weights(self.model, self.ranks.same(self.best_weights), self.store.files.path)
+            self.complete()
         elif self.average:
             load_weights(self.model, self.average.state(), self.store.files.path)
         result: dict[str, Any] = {
@@ -266,6 +277,7 @@ class Fit:
         }
         if self.training.smoothing > 1:
             result["smoothed"] = status.best
+        result["selection"] = self.selection()
         for split in ("train", "valid", "test"):
             if number := self.ranks.agree(self.wishes).stop:
                 self.interrupt(number)
@@ -276,6 +288,24 @@ class Fit:
                 result["inspection"] = self.task.inspect(model)
         self.store.finish(result)
         return result
+
+    def complete(self) -> None:
+        """Let the task change the selected model before it is tested, as by calibration, and keep what it changed."""
+        change = getattr(self.task, "complete", None)
+        with examining(self.model):
+            changed = change is not None and change(self.model)
+        if changed:
+            valid = evaluate(self.task, self.model, "valid", self.ranks.measure)
+            best = {"update": self.status.best_update, "valid": valid}
+            self.store.save_best(Checkpoint(dict(self.model.state_dict()), best))
+
+    def selection(self) -> dict[str, Any]:
+        """Return the rule that chose the weights to test."""
+        if self.training.select == "last":
+            return {"by": "last"}
+        by = "metric" if self.status.tied <= 1 else self.training.ties
+        by = "later" if self.status.chosen_by == "later" else by
+        return {"metric": self.task.metric, "value": self.status.best, "tied": self.status.tied, "by": by}
 
     def best_weights(self) -> dict[str, Tensor]:
         best = self.store.best()

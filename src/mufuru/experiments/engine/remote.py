@@ -183,5 +183,6 @@ def fetch_records(remote: Remote, folder: RunFolder) -> None:
 
 
 def fetch_weights(remote: Remote, folder: RunFolder) -> None:
-    """Copy the weights of a finished run to this machine."""
-    write_atomically(folder.best, remote.read(folder.best.name))
+    """Copy the weights of a finished run to this machine, and how its data was read."""
+    for path in (folder.best, *([folder.layout] if remote.has(folder.layout.name) else [])):
+        write_atomically(path, remote.read(path.name))

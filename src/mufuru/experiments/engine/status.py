@@ -28,8 +28,17 @@ class Status:
     best: float | None = None
     """Best validation metric, smoothed."""
     best_update: int = 0
+    best_loss: float | None = None
+    """Validation loss of the best, smoothed."""
+    chosen_by: str = ""
+    """What made the best the best: a better "metric", a lower "loss" at the same metric, or "later" at the same of
+    both."""
+    tied: int = 0
+    """Validations with the best metric, the best one among them."""
     recent: list[float] = field(default_factory=list)
     """Validation metrics to smooth over, the latest last."""
+    recent_losses: list[float] = field(default_factory=list)
+    """The losses of the same validations."""
     waited: int = 0
     """Validations since the best."""
     factor: float = 1.0
@@ -39,14 +48,18 @@ class Status:
     seconds: float = 0.0
     """Training time, over all sessions."""
 
-    def smoothed(self, metric: float, count: int) -> float:
-        """Add a metric; return the mean of the last `count`, or of as many as there are."""
-        self.recent = [*self.recent, metric][-count:]
-        return sum(self.recent) / len(self.recent)
+    def smoothed(self, metric: float, loss: float, count: int) -> tuple[float, float]:
+        """Add a metric and its loss; return their means over the last `count`, or over as many as there are."""
+        self.recent, self.recent_losses = [*self.recent, metric][-count:], [*self.recent_losses, loss][-count:]
+        return sum(self.recent) / len(self.recent), sum(self.recent_losses) / len(self.recent_losses)
 
-    def improves(self, metric: float, higher_is_better: bool) -> bool:
-        """Return whether a metric is better than the best so far; the first always is."""
-        return self.best is None or (metric > self.best if higher_is_better else metric < self.best)
+    def rank(self, metric: float, loss: float, higher_is_better: bool, ties: str) -> str:
+        """Return why a validation is the best so far: "metric", "loss" or "later"; empty if it is not."""
+        if self.best is None or (metric > self.best if higher_is_better else metric < self.best):
+            return "metric"
+        if ties == "earliest" or metric != self.best or self.best_loss is None or loss > self.best_loss:
+            return ""
+        return "loss" if loss < self.best_loss else "later"
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:

@@ -52,6 +52,11 @@ class Store:
         self._write(self.files.environment, environment())
         self._write(self.files.config, self.document)
 
+    def note_layout(self, layout: dict[str, Any] | None) -> None:
+        """Keep how the data was read, for files that come later; a run that is older than this gets it now."""
+        if layout is not None and not self.files.layout.exists():
+            self._write(self.files.layout, layout)
+
     def check(self) -> None:
         """Make sure that the run in the folder has these settings."""
         try:
@@ -64,7 +69,7 @@ class Store:
         """Remove files that a killed process left half-written."""
         files = self.files
         with writing_to(files.path):
-            for path in (*files.weights, files.config, files.environment, files.result):
+            for path in (*files.weights, files.config, files.environment, files.layout, files.result):
                 remove_leftovers(path)
 
     def note_environment(self) -> None:
@@ -171,6 +176,8 @@ class Follower(Store):
     def begin(self) -> None: ...
 
     def note_environment(self) -> None: ...
+
+    def note_layout(self, layout: dict[str, Any] | None) -> None: ...
 
     def latest(self) -> Checkpoint | None: ...
 

@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,11 @@ class Totals:
 class Task(Protocol):
     """One experiment: made from its settings alone, so that the same settings give the same data in the same order.
 
-    It may have a `description`, a sentence about its data that is printed when a run begins. One run can be trained on
+    It may have a `description`, a sentence about its data that is printed when a run begins; a `layout`, as JSON, of
+    the user's files, which the run folder keeps for `mufuru predict` and `evaluate --data`; and `check_new`, which
+    refuses settings or data for a new run, not for one that exists. `complete(model)` may change the
+    selected model before it is tested, and returns whether it did; doing it twice is doing it once.
+    `details(model, split)` returns more than metrics for `mufuru evaluate`, ready for JSON. One run can be trained on
     several processes if the task has `rows(batch)`, the number of rows that do not depend on each other, and
     `share(batch, rows: slice)`, a batch of some of them; tensors of a carried state have rows as second dimension.
     """
@@ -113,8 +118,26 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
 
 
+@dataclass(frozen=True)
+class HowToRead:
+    """How `mufuru predict` and `mufuru evaluate --data` read a new file."""
+
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    """The layout of training, as the run folder keeps it."""
+    labels: Literal["guess", "yes", "no"] = "guess"
+    """Whether it has labels."""
+    format: Any = None
+    """Format; None for that of training, or a guess."""
+    text_column: str | None = None
+    label_column: str | None = None
+
+
 class Predictor(Protocol):
-    """A trained model as `mufuru predict` uses it."""
+    """A trained model as `mufuru predict` uses it.
+
+    It may have `open(file, how)`, which returns an iterator of all sequences of a file, or of the standard input for
+    None, and a note for the user; without it every line is one sequence. `how` is a `HowToRead`.
+    """
 
     def read(self, line: str) -> Any:
         """Return the sequence of a line; a DataError says what is wrong with it."""
@@ -227,6 +250,9 @@ class Kind:
     """From settings and weights to a model that fits them, without the task and its data; weights are loaded later."""
     predictor: Callable[[Any, Any], Predictor] | None = None
     """From model and settings to what `mufuru predict` uses."""
+    new_data: Callable[[Any, Any, Path, HowToRead], Task] | None = None
+    """From model, settings, a file of the user's and how to read it to a task with the file as its part "data", which
+    `mufuru evaluate --data` measures."""
     reader: Callable[[Any, Any], Reader] | None = None
     """From model and settings to what `mufuru explore` uses."""
     text_model: Callable[[Any, Any], Any] | None = None

@@ -2,7 +2,7 @@
 
 from mufuru.experiments.tasks.classify.config import PRESETS, ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import Classifier
-from mufuru.experiments.tasks.classify.task import ClassifyTask
+from mufuru.experiments.tasks.classify.task import ClassifyTask, NewData
 from mufuru.experiments.tasks.classify.use import Predictor, SequenceReader
 from mufuru.experiments.tasks.task import Kind
 
@@ -14,6 +14,7 @@ KIND = Kind(
     PRESETS,
     restore=Classifier.restored,
     predictor=Predictor,
+    new_data=NewData,
     reader=SequenceReader,
     noun="classifier of sequences",
     data="the Stanford Sentiment Treebank",

@@ -1,9 +1,9 @@
 """Settings and presets of classifiers of sequences."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from mufuru.experiments.data.labelled import Format
+from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.text import Cut
 from mufuru.experiments.settings import SettingError, Training, check_default, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
@@ -19,9 +19,11 @@ class DataConfig:
     Paths are kept as given: a run that was started with relative paths is resumed in the same folder.
     """
 
+    files: ClassVar[tuple[str, ...]] = ("data", "valid_data", "test_data")
+    """Settings that name files of the user."""
     data: str | None = None
-    """File of labelled sequences: CSV, TSV, JSON lines, or numbers in UCR's layout, in each line a label and values;
-    None for the Sentiment Treebank."""
+    """File of labelled sequences: CSV, TSV, JSON lines, .ts, fastText's lines, numbers in UCR's layout, in each line a
+    label and values; or a folder of text files for each label. None for the Sentiment Treebank."""
     valid_data: str | None = None
     """Validation file, to select the best weights; None to hold out a part of the data, see held_out."""
     test_data: str | None = None
@@ -31,13 +33,17 @@ class DataConfig:
     split_seed: int = 0
     """Seed of the held-out split, so that runs with other seeds share the same test data."""
     format: Format | None = None
-    """Format of the files: csv, tsv, jsonl or numeric; None to guess it from names and first lines, and report it."""
+    """Format of the files: csv, tsv, jsonl, numeric (a label and values), wide (the same with columns such as x_0, x_1,
+    y_0, y_1 for channels), ts, fasttext, lines (a label and a text) or folder; None to guess it from names and first
+    lines, and report it."""
     text_column: str | None = None
     """Name of the text column, or its number, from 1; None to guess it, and report it."""
     label_column: str | None = None
     """Name of the label column, or its number; None to guess it, and report it."""
     split_column: str | None = None
     """Name of the column with train, valid or test, or its number; None for a column named split, if there is one."""
+    numeric_classes: bool = False
+    """Take labels that look like numbers to predict, many different ones, as classes."""
     cut: Cut = "words"
     """Tokens of a text: words, with punctuation apart; blanks, split at white space; or characters."""
     classes: Literal[2, 5] = 2
@@ -65,7 +71,7 @@ class DataConfig:
 
 _TREEBANK = ("classes", "phrases", "distinct_phrases", "graded")
 _COLUMNS = ("text_column", "label_column", "split_column")
-_FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUMNS, "cut")
+_FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUMNS, "numeric_classes", "cut")
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,24 @@ class ClassifyConfig(WordsConfig):
     """Maximum steps of a sequence, the rest is not read; None for no limit."""
     bucketing: bool = True
     """Train on batches of similar length, which take fewer steps; off for random batches."""
+    selection_metric: Literal["accuracy", "macro_f1", "loss"] = "accuracy"
+    """Validation metric that selects the best weights: accuracy; macro_f1, in which a rare class counts as much as a
+    frequent one; or loss."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the training loss: none, or balanced, in inverse proportion to their frequency."""
+    calibrate: bool = False
+    """After training choose the temperature of the softmax that has the lowest loss on validation, so that
+    probabilities are neither too sure nor too unsure; labels do not change."""
     pooling: PoolingName = "last"
     """Input of the classifier: the last state, or the max, the mean or an attention over the outputs of all steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "max_length")
+        if self.class_weights != "none" and self.data.graded:
+            raise SettingError("class_weights are for labels, and graded targets are shares: leave one of them out")
+        if self.calibrate and self.training.select != "best":
+            raise SettingError("calibrate is for the best weights: leave it out, or select best")
         if self.data.data is not None and self.data.data_dir is not None and self.vectors not in NAMED_VECTORS:
             names = " or ".join(NAMED_VECTORS)
             raise SettingError(f"data_dir has the Sentiment Treebank, or vectors {names}: leave it out, or name those")
@@ -100,11 +118,27 @@ PRESETS: dict[str, ClassifyConfig] = {
     # for your own file, without word vectors; first, so that it is the default with `--data` alone
     "short": ClassifyConfig(
         CellConfig(hidden_size=64),
-        Training(epochs=10, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine"),
+        Training(epochs=10, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine", ties="loss"),
         embedding_size=64,
         min_count=2,
         pooling="max",
         embedding_dropout=0.3,
+        output_dropout=0.3,
+    ),
+    # for series of numbers: as many updates for a small training set as for a large one
+    "series": ClassifyConfig(
+        CellConfig(hidden_size=64),
+        Training(
+            updates=1500,
+            batch_size=16,
+            learning_rate=3e-3,
+            beta1=0.9,
+            clip=1.0,
+            schedule="cosine",
+            evaluate_every=50,
+            ties="loss",
+        ),
+        pooling="max",
         output_dropout=0.3,
     ),
     # The paper gives units, minibatches, classifier, vectors and their tuning, validation every 200 minibatches and the

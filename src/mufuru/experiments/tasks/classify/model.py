@@ -26,6 +26,7 @@ class Classifier(SequenceModel):
     """Classifier of sequences: two classes have one logit, the second's, as in the paper; more have one each."""
 
     settings, metadata = ClassifyConfig, Meaning
+    temperature: Tensor
 
     def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = "") -> None:
         super().__init__()
@@ -40,6 +41,8 @@ class Classifier(SequenceModel):
         self.output_dropout = nn.Dropout(config.output_dropout)
         classes = len(meaning.labels)
         self.output = nn.Linear(self.reader.output_size, 1 if classes == 2 else classes)
+        if config.calibrate:
+            self.register_buffer("temperature", torch.ones(()))
 
     def forward(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return (batch, classes) logits of sequences packed in their own order, the longest first, or padded."""
@@ -49,7 +52,8 @@ class Classifier(SequenceModel):
 
     def logits(self, pooled: Tensor) -> Tensor:
         """Return (batch, classes) logits from one vector per sequence."""
-        return class_logits(self.output(self.output_dropout(pooled)))
+        logits = class_logits(self.output(self.output_dropout(pooled)))
+        return logits if self.training or not self.config.calibrate else logits / self.temperature
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
         if self.meaning.vocabulary is None:

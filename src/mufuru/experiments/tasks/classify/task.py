@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,15 +11,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import mufuru
-from mufuru.experiments.data import PARTS, sst
+from mufuru.experiments.data import PARTS, DataError, alike, sst
 from mufuru.experiments.data import labelled as labelled_files
 from mufuru.experiments.data.examples import Labelled
+from mufuru.experiments.data.labelled import examples_of
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.cells import traced
+from mufuru.experiments.tasks.classify import scores
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Standardise, encode, shuffled
-from mufuru.experiments.tasks.task import Batches, State, Step, Totals, packed_rows
+from mufuru.experiments.tasks.classify.use import known_of
+from mufuru.experiments.tasks.task import Batches, HowToRead, State, Step, Totals, packed_rows
 from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
 
 EVALUATION_BATCH = 100
@@ -33,8 +37,10 @@ class ClassifyTask:
 
     def __init__(self, config: ClassifyConfig, labelled: Labelled | None = None) -> None:
         self.config = config
+        self.metric, self.higher_is_better = config.selection_metric, config.selection_metric != "loss"
         self.labelled = data = load(config.data) if labelled is None else labelled
         self.description = data.description
+        self.layout = None if data.layout is None else data.layout.to_json()
         examples = {split: getattr(data, split) for split in PARTS}
         if data.kind == "numeric" and config.vectors is not None:
             raise SettingError("vectors are for words, and the data is numeric: leave vectors out")
@@ -46,11 +52,17 @@ class ClassifyTask:
         self._encoded = {
             split: encode(some.sequences, some.targets, self.meaning, config) for split, some in examples.items()
         }
+        self.class_weights = None if config.class_weights == "none" else balanced(data.train.targets, len(data.labels))
         self._fixed = {
             split: Batches(encoded.batch, encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH))
             for split, encoded in self._encoded.items()
             if split != "train"
         }
+
+    def check_new(self) -> None:
+        """Refuse numbers to predict as labels, and other data that is probably meant otherwise."""
+        if self.labelled.doubts and not self.config.data.numeric_classes:
+            raise DataError(self.labelled.doubts[0])
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +96,8 @@ class ClassifyTask:
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.inputs)
-        loss = cross_entropy(logits, batch.targets, reduction="sum")
+        weights = self.class_weights if model.training else None
+        loss = cross_entropy(logits, batch.targets, weights, reduction="sum")
         predicted = logits.detach().argmax(1)
         if batch.targets.is_floating_point():  # as right as the share of the predicted label
             return Step(loss, len(batch.targets), sums={"right": batch.targets.gather(1, predicted.unsqueeze(1)).sum()})
@@ -98,10 +111,28 @@ class ClassifyTask:
         metrics = {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
         return metrics | ({"macro_f1": _macro_f1(totals.sums)} if "predicted 0" in totals.sums else {})
 
+    def complete(self, model: nn.Module) -> bool:
+        """Calibrate the model on validation, if its settings say so."""
+        if not self.config.calibrate:
+            return False
+        chosen = model.get_buffer("temperature")
+        chosen.fill_(1.0)
+        chosen.fill_(scores.temperature(*scores.logits_of(model, self._fixed["valid"])))
+        return True
+
+    def details(self, model: nn.Module, split: str) -> dict[str, Any]:
+        """Return the confusion matrix and the scores of each class; nothing for graded targets."""
+        logits, targets = scores.logits_of(model, self.batches(split))
+        return {} if targets.is_floating_point() else scores.details(logits, targets, self.meaning.labels)
+
     def inspect(self, model: nn.Module) -> dict[str, Any]:
         """Return a description of the data; and a MuFuRU's operations over validation: by class of the word it reads,
         `operation_weights`, and where there are words `walk`, in "sentences"."""
         facts: dict[str, Any] = {"data": self.description}
+        if self.config.data.data is not None:
+            facts["details"] = {split: self.details(model, split) for split in ("valid", "test")}
+        if self.config.calibrate:
+            facts["temperature"] = float(model.get_buffer("temperature"))
         if self.config.cell.cell != "mufuru":
             return facts
         words = None if self.config.data.cut == "characters" else self.meaning.vocabulary
@@ -110,6 +141,21 @@ class ClassifyTask:
             valid = self.labelled.valid
             facts["sentences"] = walk(model, self.meaning, self.config, valid.sequences, valid.targets)
         return facts
+
+
+class NewData(ClassifyTask):
+    """Another file for a trained classifier: one part, "data"."""
+
+    def __init__(self, model: Classifier, config: ClassifyConfig, file: Path, how: HowToRead) -> None:
+        self.config, self.meaning, self.class_weights = config, model.meaning, None
+        known = known_of(model, config, how)
+        found = alike.labelled(file, known, how.format, (how.text_column, how.label_column, None))
+        examples = examples_of(list(found.examples), model.meaning.labels)
+        self.description = f"{found.note}; {len(examples):,} examples"
+        encoded = encode(examples.sequences, examples.targets, self.meaning, config)
+        groups = encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH)
+        self._encoded = {"data": encoded}
+        self._fixed = {"data": Batches(encoded.batch, groups)}
 
 
 def load(data: DataConfig) -> Labelled:
@@ -128,6 +174,11 @@ def load(data: DataConfig) -> Labelled:
         held_out=data.held_out,
         seed=data.split_seed,
     )
+
+
+def balanced(targets: Tensor, classes: int) -> Tensor:
+    """Return (classes,) weights in inverse proportion to the frequency of each class, whose mean over the data is 1."""
+    return len(targets) / (classes * torch.bincount(targets, minlength=classes).float())
 
 
 def _confusion(predicted: Tensor, targets: Tensor, classes: int) -> dict[str, Tensor | float]:

@@ -1,16 +1,28 @@
 """Use of a trained classifier on new sequences: labels of lines of text or numbers, and the explorer's view."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data import DataError
-from mufuru.experiments.data.labelled import values
+from mufuru.experiments.data import DataError, alike
+from mufuru.experiments.data.layout import Layout
+from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.text import CUTS
 from mufuru.experiments.tasks.classify.config import ClassifyConfig
 from mufuru.experiments.tasks.classify.model import Classifier, encode
-from mufuru.experiments.tasks.task import Prediction, Reader, StepPrediction, Steps, prefixes, ranked, unknown_note
+from mufuru.experiments.tasks.task import (
+    HowToRead,
+    Prediction,
+    Reader,
+    StepPrediction,
+    Steps,
+    prefixes,
+    ranked,
+    unknown_note,
+)
 
 
 class Predictor:
@@ -29,6 +41,12 @@ class Predictor:
             raise DataError(f"expected {wanted} a step, got {numbers.size(1)}")
         return numbers
 
+    def open(self, file: Path | None, how: HowToRead) -> tuple[Iterator[Any], str]:
+        """Return the sequences of a file, read as the training file was, and how they were read."""
+        known = known_of(self.model, self.config, how)
+        found = alike.read(file, known, labels=how.labels, format=how.format, text=how.text_column)
+        return (example.sequence for example in found.examples), found.note
+
     @torch.no_grad()
     def predict(self, sequences: list[Any]) -> list[Prediction]:
         if not sequences:
@@ -39,6 +57,19 @@ class Predictor:
         probabilities = self.model(batch.inputs)[batch.which.argsort()].double().softmax(1)
         return [Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
                 for row in probabilities]  # fmt: skip
+
+
+def known_of(model: Classifier, config: ClassifyConfig, how: HowToRead) -> alike.Known:
+    """Return what a classifier takes; a run without a layout has the columns of its settings."""
+    data, meaning = config.data, model.meaning
+    columns = {"text": data.text_column, "label": data.label_column, "format": data.format}
+    layout = Layout.from_json(how.layout or columns)
+    words = meaning.vocabulary
+
+    def knows(word: str) -> bool:
+        return words is None or (word.lower() if config.lowercase else word) in words
+
+    return alike.Known(layout, meaning.channels, meaning.labels, data.cut, knows)
 
 
 class SequenceReader(Reader):

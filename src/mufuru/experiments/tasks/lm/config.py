@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 from torch import Tensor
@@ -12,7 +12,7 @@ from mufuru.experiments.data.text import Level
 from mufuru.experiments.settings import SettingError, Training
 from mufuru.experiments.tasks.cells import CellConfig
 
-NAMES: dict[str, Level] = {"words": "word", "characters": "char"}
+NAMES: dict[str, Level] = {"blanks": "word", "characters": "char"}
 BYTES = 256
 
 
@@ -23,6 +23,8 @@ class DataConfig:
     Paths are kept as given: a run that was started with relative paths is resumed in the same folder.
     """
 
+    files: ClassVar[tuple[str, ...]] = ("text", "valid_text", "test_text")
+    """Settings that name files of the user."""
     text: tuple[str, ...] = ()
     """Files of UTF-8 text to train on; none for the Penn Treebank."""
     valid_text: tuple[str, ...] = ()
@@ -31,9 +33,10 @@ class DataConfig:
     """Test files; none to hold out a part of the text, see held_out."""
     held_out: tuple[float, float] = (0.1, 0.1)
     """Fractions of the text's end held out for validation and test, where no files are given."""
-    level: Annotated[Level, tyro.conf.arg(aliases=["--tokenizer"])] = "word"
-    """Tokens: words, split at blanks; characters; or bpe, parts of words, learned from the text by byte-pair
-    encoding of its bytes."""
+    level: Annotated[Level | None, tyro.conf.arg(aliases=["--tokenizer"])] = None
+    """Tokens: words, with punctuation apart; blanks, what blanks separate, for a text that is in tokens already;
+    characters; or bpe, parts of words, learned from the text by byte-pair encoding of its bytes. None for words, and
+    for the Penn Treebank, which is in tokens already."""
     vocabulary_size: int | None = None
     """Maximum size of the vocabulary, <unk> and <eos> included; rarer words become <unk>. None for no limit, with bpe
     for 8192."""
@@ -43,8 +46,9 @@ class DataConfig:
     """Folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt; None to download them once."""
 
     def __post_init__(self) -> None:
-        # by either name; a run keeps the short one
-        object.__setattr__(self, "level", NAMES.get(self.level, self.level))
+        # by either name; a run keeps the short one. Older runs have it for the Penn Treebank too
+        level = NAMES.get(self.level or "", self.level)
+        object.__setattr__(self, "level", (level or "words") if self.text else None if level == "word" else level)
         settings.check_positive(self, "vocabulary_size", "min_count")
         if self.level == "bpe" and self.vocabulary_size is not None and self.vocabulary_size <= BYTES:
             raise SettingError(f"vocabulary_size should be above {BYTES} with bpe, since every byte is a token, got "
@@ -56,6 +60,11 @@ class DataConfig:
             # the Penn Treebank comes with its own split and vocabulary
             own = ("valid_text", "test_text", "held_out", "level", "vocabulary_size", "min_count")
             settings.check_default(self, own, "is for files of your own: name them with --text, or leave it out")
+
+    @property
+    def tokens(self) -> Level:
+        """The level, also that of the Penn Treebank."""
+        return self.level or "word"
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,10 @@ class LMTask:
         return replace(self.counted(step, batch), state=detach(step.state))
 
     def counted(self, step: Step, batch: Window) -> Step:
-        """Return a step with the words and bytes of its targets; the Penn Treebank's are those of nothing else."""
-        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if self.config.data.text else step
+        """Return a step with the words and bytes of its targets; the Penn Treebank's are those of nothing else, and
+        words with punctuation apart do not tell where blanks were."""
+        told = self.config.data.text and self.config.data.tokens != "words"
+        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if told else step
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Return loss in nats per token, perplexity, for characters the bits per character, and for a user's text the
@@ -114,13 +116,13 @@ class LMTask:
         # a run of an earlier version may resume with totals that lack them
         if "bytes" in totals.sums:
             metrics |= comparable(totals.loss, totals.sums["words"], totals.sums["bytes"])
-        return metrics | ({"bits_per_character": loss / math.log(2)} if self.config.data.level == "char" else {})
+        return metrics | ({"bits_per_character": loss / math.log(2)} if self.config.data.tokens == "char" else {})
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
         """Return MuFuRU's mean operation weights by class of the token read, over validation; {} for other cells."""
         if self.config.cell.cell != "mufuru":
             return {}
-        table = operation_weights(model, self.batches("valid"), self.corpus, self.config.data.level)
+        table = operation_weights(model, self.batches("valid"), self.corpus, self.config.data.tokens)
         return {"operation_weights": table}
 
 
@@ -141,13 +143,13 @@ def load(data: DataConfig) -> Corpus:
     if not data.text:
         return ptb.load(data.data_dir)
     large = tokenise.Request(
-        data.text, data.level, data.vocabulary_size, data.min_count, data.valid_text, data.test_text, data.held_out
+        data.text, data.tokens, data.vocabulary_size, data.min_count, data.valid_text, data.test_text, data.held_out
     )
-    if data.level == "bpe" or large.bytes() > tokenise.LARGE:
+    if data.tokens == "bpe" or large.bytes() > tokenise.LARGE:
         return tokenise.load(large)
     return text.load(
         data.text,
-        data.level,
+        data.tokens,
         vocabulary_size=data.vocabulary_size,
         min_count=data.min_count,
         valid_files=data.valid_text,
@@ -269,5 +271,10 @@ def kind_of_part(part: str) -> str:
     return kind_of_character(part.strip() or part)
 
 
-KINDS_OF: dict[str, Callable[[str], str]] = {"word": kind_of_word, "char": kind_of_character, "bpe": kind_of_part}
+KINDS_OF: dict[str, Callable[[str], str]] = {
+    "words": kind_of_word,
+    "word": kind_of_word,
+    "char": kind_of_character,
+    "bpe": kind_of_part,
+}
 """The classes of tokens at each level."""

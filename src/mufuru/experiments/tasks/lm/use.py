@@ -52,7 +52,7 @@ class TextModel:
 
     def __init__(self, model: LanguageModel, config: LMConfig) -> None:
         self.model, self.vocabulary = model, model.vocabulary
-        self.level: Level = config.data.level
+        self.level: Level = config.data.tokens
 
     @torch.no_grad()
     def generate(self, prompt: Tensor, sampler: Sampler, seed: int, forbidden: list[int]) -> Iterator[int]:
@@ -84,7 +84,7 @@ def cut(lines: Iterable[str], level: Level, vocabulary: Vocabulary) -> list[str]
 def unfinished(text: str, lines: Iterable[str], level: Level, vocabulary: Vocabulary) -> list[str]:
     """Return the tokens of a text by its lines; the last line is unfinished, unless it ends with a line break."""
     words = cut(lines, level, vocabulary)
-    return words[:-1] if words and level == "word" and not text.endswith("\n") else words
+    return words[:-1] if words and level in texts.IN_WORDS and not text.endswith("\n") else words
 
 
 class TextReader(Reader):
@@ -92,12 +92,12 @@ class TextReader(Reader):
 
     @property
     def takes(self) -> str:  # type: ignore[override]
-        return "characters" if self.config.data.level == "char" else "words"
+        return "characters" if self.config.data.tokens == "char" else "words"
 
     def steps(self, text: str) -> Steps:
         """Return the steps of a text after the token that stands before every text."""
         vocabulary = self.model.vocabulary
-        words = unfinished(text, text.splitlines(keepends=True), self.config.data.level, vocabulary)
+        words = unfinished(text, text.splitlines(keepends=True), self.config.data.tokens, vocabulary)
         notes = unknown_note(word for word in words if word not in vocabulary)
         ids = torch.cat((torch.tensor([first_token(vocabulary)]), vocabulary.encode(words)))
         return Steps([vocabulary.labels[int(ids[0])], *vocabulary.labelled(words)], ids, notes)

@@ -1,0 +1,311 @@
+"""New files, read as the training file was: with labels or without, in the same layout or as bare lines.
+
+A file with the ending of the training file has its format; any other has the one that its ending or content tells. A
+model of text also reads a text a line, a model of series their numbers a line. Whether rows have labels follows from
+the names of their columns; without names, from the number of values, or else from the labels: if all rows begin with a
+label of training, they have labels. A file of the other kind, text for numbers or numbers for text, is refused.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from mufuru.experiments.data import DataError, numeric, tables, ts
+from mufuru.experiments.data.layout import Format, Layout
+from mufuru.experiments.data.lines import ending, is_number, read_input, read_lines
+from mufuru.experiments.data.readers import (
+    ENDINGS,
+    FASTTEXT,
+    Example,
+    Named,
+    Reader,
+    files_by_class,
+    guess_format,
+    label_of,
+    sequence,
+    split_label,
+    values,
+)
+from mufuru.experiments.data.tables import Table
+from mufuru.experiments.data.text import CUTS, Cut
+
+Labels = Literal["guess", "yes", "no"]
+LINES = "bare lines"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a model takes: text or series, how it was trained, and its labels."""
+
+    layout: Layout
+    channels: int
+    """Numbers in a step; 0 for text."""
+    labels: Sequence[str] = ()
+    cut: Cut = "words"
+    knows: Callable[[str], bool] = lambda word: True
+    """Whether a word is in the vocabulary."""
+
+
+@dataclass(frozen=True)
+class New:
+    """The sequences of a new file."""
+
+    examples: Iterator[Example]
+    note: str = ""
+    """How they were read, where that was guessed; for the user."""
+
+
+def read(
+    file: Path | None, known: Known, *, labels: Labels = "guess", format: Format | None = None, text: str | None = None
+) -> New:
+    """Return the sequences of a file, of a folder or, without one, of the standard input, one after the other.
+
+    `labels` is whether they have labels, `format` and `text`, the column of texts, override the layout of training.
+    """
+    if file is None and format is None:
+        return _stream(known, labels)
+    if file is None:
+        raise DataError("--format is for a file: name one, or write it to a file first")
+    found = format or format_of(file, known)
+    if found == LINES:
+        return _bare(file, known, labels)
+    if found in ("csv", "tsv", "jsonl"):
+        return _table(file, found, known, labels, text)
+    return READERS[found](file, known, labels, found)
+
+
+def format_of(file: Path, known: Known) -> Any:
+    """Return the format of a new file: that of training if its name ends alike, else what its own name tells."""
+    layout, kind = known.layout, ending(file)
+    if file.is_dir():
+        return "folder"
+    if layout.format is not None and kind == layout.ending and layout.format != "folder":
+        return layout.format
+    if kind in (".jsonl", ".ndjson", ".json", ".ts"):
+        return ENDINGS[kind]
+    if known.channels:
+        return layout.format if layout.format in ("numeric", "wide") else "numeric"
+    if kind in ENDINGS:
+        return ENDINGS[kind]
+    return LINES
+
+
+def labelled(file: Path, known: Known, format: Format | None = None, named: Named = (None, None, None)) -> New:
+    """Return the examples of a file that has labels, read as the training file was."""
+    layout = known.layout
+    chosen: Any = format or format_of(file, known)
+    if chosen == LINES:
+        chosen = guess_format(file, any(named))
+    if chosen in ("csv", "tsv", "jsonl"):
+        return _table(file, chosen, known, "yes", named[0], named[1])
+    reader = Reader(chosen, known.cut, (None, named[1] or (layout.label if layout.format == chosen else None), None))
+    examples = reader.read(file)
+    return New(checked(examples, known), f"{file.name}: {reader}")
+
+
+def checked(examples: Iterable[Example], known: Known) -> Iterator[Example]:
+    """Yield examples; one of another kind is refused, and so are numbers where the model knows no such words."""
+    for example in examples:
+        where = f"{example.path}, line {example.line}"
+        if example.channels != known.channels:
+            wanted, came = (_kind(channels) for channels in (known.channels, example.channels))
+            raise DataError(f"{where}: the model reads {wanted}, got {came}. Give a file of that kind, or a run that "
+                            "was trained on this one")  # fmt: skip
+        if isinstance(example.sequence, list):
+            _check_words(example.sequence, known, where)
+        yield example
+
+
+def _kind(channels: int) -> str:
+    if not channels:
+        return "text"
+    return f"series of {channels} number{'' if channels == 1 else 's'} a step"
+
+
+def _check_words(words: list[str], known: Known, where: str) -> None:
+    """Refuse a text of numbers that the model does not know: a series for a model of text."""
+    some = [word for word in words if any(character.isalnum() for character in word)]
+    if len(some) > 2 and all(map(is_number, some)) and 2 * sum(map(known.knows, some)) < len(some):
+        raise DataError(f"{where}: the model reads text, got the numbers {' '.join(words)[:40]!r}. Give a file of "
+                        "texts, or a run that was trained on series")  # fmt: skip
+
+
+def _stream(known: Known, labels: Labels) -> New:
+    lines, place = read_input(None)
+    return New(checked(_lines(lines, place, known, labels), known))
+
+
+def _bare(file: Path, known: Known, labels: Labels) -> New:
+    """Read a text a line; lines that all begin with a label of training lose it."""
+    tagged = known.layout.format in ("lines", "fasttext")
+    if labels == "guess" and tagged:
+        first = {line.split(maxsplit=1)[0] for line in read_lines(file) if line.strip()}
+        labels = "yes" if first and first <= set(known.labels) else "no"
+    note = f"{file.name}: a label and a text in each line; labels are left out" if labels == "yes" else ""
+    return New(checked(_lines(read_lines(file), file, known, labels), known), note)
+
+
+def _lines(lines: Iterable[str], place: Path, known: Known, labels: Labels) -> Iterator[Example]:
+    """Read line by line, so that an answer can be given before the next line comes."""
+    for number, line in enumerate(lines, 1):
+        where = f"{place}, line {number}"
+        if number == 1 and labels == "guess" and known.channels:
+            labels = "yes" if begins_with_label(numeric.fields_of(line), known) else "no"
+        try:
+            yield Example(place, number, "", _of_line(line.removesuffix("\n"), known, labels), None)
+        except DataError as error:
+            message = str(error)
+            raise DataError(message if message.startswith(str(place)) else f"{where}: {error}") from None
+
+
+def _of_line(line: str, known: Known, labels: Labels) -> list[str] | Tensor:
+    if line.lstrip().startswith("{") and isinstance(found := _parsed(line), dict):
+        return sequence(_value(found, known.layout.text), known.cut, "the object")
+    if not known.channels:
+        if line.startswith(FASTTEXT):
+            line = split_label(line, "fasttext", "the line")[1]
+        elif labels == "yes":
+            line = split_label(line, "lines", "the line")[1]
+        return CUTS[known.cut](line)
+    if labels != "yes" or not line.strip() or line.lstrip().startswith("["):
+        return values(line)
+    label, *fields = numeric.fields_of(line)
+    if numeric.label_of(label) not in known.labels:
+        raise DataError(f"expected a label of the model in the first column, as in the lines before, got {label!r}. If "
+                        "the lines have no labels, give --labels no")  # fmt: skip
+    return values("\t".join(fields))
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (json.JSONDecodeError, RecursionError):
+        return None
+
+
+def _value(found: dict[str, Any], column: str | None) -> Any:
+    name = column if column in found else next((name for name in found if name.casefold() in tables.TEXT), None)
+    if name is None:
+        wanted = f"a key {column!r}" if column else "a key such as 'text' or 'values'"
+        raise DataError(f"expected an object with {wanted}, got {', '.join(found) or 'none'}")
+    return found[name]
+
+
+def begins_with_label(fields: Sequence[str], known: Known) -> bool:
+    """Return whether a row of numbers has a label before its values."""
+    if known.layout.length and len(fields) == known.layout.length:
+        return False
+    return len(fields) > 1 and numeric.label_of(fields[0]) in known.labels
+
+
+def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
+    """Read rows of numbers: by the names of the columns, or by what all rows begin with."""
+    layout = known.layout
+    rows = [numeric.fields_of(line) for line in read_lines(file) if line.strip() and not line.lstrip().startswith("[")]
+    if not rows:
+        return _bare(file, known, "no")
+    named = not any(is_number(field) for field in rows[0][1:]) and len(rows[0]) > 1
+    if labels == "guess" and named:
+        label = layout.label if layout.header else None
+        labels = "yes" if label in rows[0] or any(name.casefold() in tables.LABEL for name in rows[0]) else "no"
+    elif labels == "guess":
+        labels = "yes" if all(begins_with_label(row, known) for row in rows) else "no"
+    column = layout.label if layout.label is not None and (not named or layout.label in rows[0]) else None
+    if not named and format != "wide" and labels == "no":
+        return _bare(file, known, "no")
+    found = numeric.read_rows(file, column, labelled=labels == "yes", wide=format == "wide")
+    place = f"column {(found.label or 0) + 1}"
+    note = f"{file.name}: sequences of numbers; the label in {place} is left out" if labels == "yes" else ""
+    examples = (Example(file, line, label, series, None) for line, label, series in found.series)
+    return New(checked(examples, known), note)
+
+
+def _ts(file: Path, known: Known, labels: Labels, format: Format) -> New:
+    found = ts.read(file)
+    examples = (Example(file, line, label, series, None) for line, label, series in found.rows)
+    return New(checked(examples, known))
+
+
+def _folder(file: Path, known: Known, labels: Labels, format: Format) -> New:
+    """Read the files of a folder, those of classes in their folders, as a text each."""
+    paths = [path for _, _, path in files_by_class(file)]
+    paths += [path for path in sorted(file.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    if not paths:
+        raise DataError(f"{file}: expected a folder of text files, got none")
+    if known.channels:
+        raise DataError(
+            f"{file} is a folder of texts, and the model reads {_kind(known.channels)}: give a file of them"
+        )
+    examples = (Example(path, 1, "", CUTS[known.cut]("".join(read_lines(path))), None) for path in paths)
+    return New(checked(examples, known))
+
+
+def _tagged(file: Path, known: Known, labels: Labels, format: Format) -> New:
+    return _bare(file, replace(known, layout=replace(known.layout, format=format)), labels)
+
+
+READERS: dict[str, Callable[[Path, Known, Labels, Format], New]] = {
+    "numeric": _numeric,
+    "wide": _numeric,
+    "ts": _ts,
+    "folder": _folder,
+    "fasttext": _tagged,
+    "lines": _tagged,
+}
+
+
+def _table(
+    file: Path, format: Any, known: Known, labels: Labels, text: str | None = None, label: str | None = None
+) -> New:
+    """Read a table by the columns of training, or by guesses where training knows none; the label may be missing."""
+    layout = known.layout
+    table = _named(file, format, layout, [name for name in (text, label) if name])
+    there = text or layout.text or ""
+    if text is None and there not in table.columns:
+        there = _text_column(table, layout)
+    column = table.find(there)
+    labelled = label or layout.label or ""
+    if labels == "yes" and labelled not in table.columns and not label:
+        labelled = tables.choose(table, column, None, None).label
+    names = table.columns[table.find(labelled)] if labels == "yes" else None
+
+    def examples() -> Iterator[Example]:
+        for row, line in enumerate(table.lines):
+            where, value = f"{file}, line {line}", table.columns[column][row]
+            # an empty text is one unknown word, as an empty line is
+            found = [] if value == "" and not known.channels and names is None else sequence(value, known.cut, where)
+            yield Example(file, line, "" if names is None else label_of(names[row], where), found, None)
+
+    guessed = "" if text or column == layout.text else " (guessed)"
+    what = "text" if not known.channels else "series"
+    return New(checked(examples(), known), f"{file.name}: {what} in column {column!r}{guessed}")
+
+
+def _named(file: Path, format: str, layout: Layout, named: list[str]) -> Table:
+    if format == "jsonl":
+        return tables.read_objects(file)
+    cells = tables.read_cells(file, format)
+    first = [name.strip() for name in cells[0][1]]
+    bare = layout.format in ("csv", "tsv") and not layout.header and not named
+    if bare and not any(name.casefold() in (*tables.TEXT, *tables.LABEL) for name in first):
+        if len(first) not in (1, layout.width):
+            raise DataError(f"{file}: expected {layout.width} columns, as in training, or the texts alone, got "
+                            f"{len(first)}. Name the column of texts with --text-column, such as 1")  # fmt: skip
+        return tables.with_names(file, cells, header=False)
+    header = layout.text in first or tables.has_header(file, cells, named)
+    return tables.with_names(file, cells, header)
+
+
+def _text_column(table: Table, layout: Layout) -> str:
+    """Return the column of texts of a table that is not laid out as that of training."""
+    names = list(table.columns)
+    if len(names) == 1:
+        return names[0]
+    if layout.format in ("csv", "tsv", "jsonl") and layout.text and layout.header:
+        raise DataError(f"{table.path}: expected a column {layout.text!r}, as in training, got {', '.join(names[:8])}. "
+                        "Name the column of texts with --text-column, or its place, such as 1")  # fmt: skip
+    return tables.text_column(table)

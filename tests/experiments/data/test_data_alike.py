@@ -1,0 +1,184 @@
+"""New files, read as the training file was: with and without labels, in every format; the wrong kind is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mufuru.experiments.data import DataError, alike, labelled
+from mufuru.experiments.data.alike import Known
+from mufuru.experiments.data.layout import Layout
+
+TEXTS = [(f"a text, number {row}", ("bad", "good")[row % 2]) for row in range(20)]
+SERIES = [([row / 2, -1.0 * row, 3.5], "12"[row % 2]) for row in range(20)]
+VALUES = [json.dumps([[value] for value in values]) for values, _ in SERIES]
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def known(path: Path, **more: Any) -> Known:
+    """What a run that was trained on a file knows; the layout goes through the run folder."""
+    found = labelled.load(path, **more)
+    assert found.layout is not None
+    layout = Layout.from_json(json.loads(json.dumps(found.layout.to_json())) | {"newer": 1})
+    words = (
+        {word for part in (found.train, found.valid) for text in part.sequences for word in text}
+        if (found.kind == "text")
+        else set()
+    )
+    return Known(layout, found.channels, found.labels, knows=words.__contains__)
+
+
+def text_files(folder: Path) -> dict[str, Path]:
+    """The texts with their labels in every format, and without in some."""
+    for row, (text, label) in enumerate(TEXTS):
+        (folder / "classes" / label).mkdir(parents=True, exist_ok=True)
+        write(folder / "classes" / label / f"{row:02}.txt", text)
+    quoted = [f'"{text}"' for text, _ in TEXTS]
+    contents = {
+        "csv": "id,review,verdict\n"
+        + "".join(f"{n},{q},{b}\n" for n, (q, (_, b)) in enumerate(zip(quoted, TEXTS, strict=True))),
+        "tsv": "".join(f"{b}\t{a}\n" for a, b in TEXTS),
+        "jsonl": "".join(json.dumps({"review": a, "verdict": b}) + "\n" for a, b in TEXTS),
+        "fasttext.txt": "".join(f"__label__{b} {a}\n" for a, b in TEXTS),
+        "lines.txt": "".join(f"{b} {a}\n" for a, b in TEXTS),
+        "bare.txt": "".join(f"{a}\n" for a, _ in TEXTS),
+        "bare.csv": "review\n" + "\n".join(quoted),
+        "bare.jsonl": "".join(json.dumps({"review": a}) + "\n" for a, _ in TEXTS),
+    }
+    return {name: write(folder / f"texts.{name}", text) for name, text in contents.items()} | {
+        "folder": folder / "classes"
+    }
+
+
+def sequences(found: alike.New) -> list[str]:
+    return [" ".join(example.sequence) if isinstance(example.sequence, list) else json.dumps(example.sequence.tolist())
+            for example in found.examples]  # fmt: skip
+
+
+EXPECTED = [text.replace(",", " ,") for text, _ in TEXTS]
+TRAINED = ["csv", "tsv", "jsonl", "fasttext.txt", "lines.txt", "folder"]
+
+
+@pytest.mark.parametrize("trained", TRAINED)
+def test_texts_of_any_format(tmp_path: Path, trained: str) -> None:
+    files = text_files(tmp_path)
+    model = known(files[trained])
+    for name in dict.fromkeys([trained, "jsonl", "fasttext.txt", "bare.txt", "bare.csv", "bare.jsonl"]):
+        assert sorted(sequences(alike.read(files[name], model))) == sorted(EXPECTED), name
+    for name in dict.fromkeys([trained, "jsonl", "fasttext.txt", "folder"]):
+        found = [(" ".join(row.sequence), row.label) for row in alike.labelled(files[name], model).examples]
+        assert sorted(found) == sorted((text.replace(",", " ,"), label) for text, label in TEXTS), name
+
+
+def series_files(folder: Path) -> dict[str, Path]:
+    contents = {
+        "tsv": "".join("\t".join(map(str, [b, *a])) + "\n" for a, b in SERIES),
+        "named.csv": "a_1,a_2,a_3,kind\n" + "".join(",".join(map(str, [*a, b])) + "\n" for a, b in SERIES),
+        "ts": "@classLabel true 1 2\n@data\n" + "".join(f"{','.join(map(str, a))}:{b}\n" for a, b in SERIES),
+        "jsonl": "".join(json.dumps({"values": a, "label": b}) + "\n" for a, b in SERIES),
+        "bare.tsv": "".join("\t".join(map(str, a)) + "\n" for a, _ in SERIES),
+        "bare.csv": "a_1,a_2,a_3\n" + "".join(",".join(map(str, a)) + "\n" for a, _ in SERIES),
+        "bare.ts": "@classLabel false\n@data\n" + "".join(f"{','.join(map(str, a))}\n" for a, _ in SERIES),
+        "lists.txt": "".join(f"{a}\n" for a, _ in SERIES),
+    }
+    return {name: write(folder / f"series.{name}", text) for name, text in contents.items()}
+
+
+@pytest.mark.parametrize("trained", ["tsv", "named.csv", "ts", "jsonl"])
+def test_series_of_any_format(tmp_path: Path, trained: str) -> None:
+    files = series_files(tmp_path)
+    model = known(files[trained])
+    for name in dict.fromkeys([trained, "ts", "jsonl", "bare.tsv", "bare.csv", "bare.ts", "lists.txt"]):
+        assert sequences(alike.read(files[name], model)) == VALUES, name
+    for name in (trained, "ts", "jsonl"):
+        found = alike.labelled(files[name], model).examples
+        assert [row.label for row in found] == [label for _, label in SERIES]
+
+
+@pytest.mark.parametrize("name", ["tsv", "bare.tsv", "jsonl", "lists.txt"])
+def test_series_of_the_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    files = series_files(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(files[name].read_bytes())))
+    assert sequences(alike.read(None, known(files["tsv"]))) == VALUES
+
+
+def test_labels_where_lengths_differ(tmp_path: Path) -> None:
+    """Rows that all begin with a label have labels; the user may say otherwise."""
+    path = write(tmp_path / "a.tsv", "".join(f"{1 + n % 2}\t2\t3{n % 2 * chr(9)}{n % 2 * '4'}\n" for n in range(20)))
+    model = known(path)
+    assert model.layout.length is None
+    assert sequences(alike.read(path, model))[0] == "[[2.0], [3.0]]"
+    assert sequences(alike.read(path, model, labels="no"))[0] == "[[1.0], [2.0], [3.0]]"
+    other = write(tmp_path / "b.tsv", "1\t2\t3\n0.5\t2\t3\n")
+    assert sequences(alike.read(other, model))[0] == "[[1.0], [2.0], [3.0]]"
+    with pytest.raises(DataError, match=r"got '0\.5'"):
+        sequences(alike.read(write(tmp_path / "c.txt", other.read_text()), model, labels="yes", format="lines"))
+
+
+@pytest.mark.parametrize(
+    ("trained", "name", "message"),
+    [
+        ("csv", "tsv", r"expected a column 'review', as in training, got 1, 2"),
+        ("tsv", "wide", "expected 2 columns, as in training, or the texts alone, got 4"),
+        ("csv", "ts", "the model reads text, got series of 1 number a step"),
+        ("csv", "numbers.txt", "line 1: the model reads text, got the numbers '0.0 - 0.0 3.5'"),
+        ("jsonl", "numbers.jsonl", "the model reads text, got series of 1 number"),
+    ],
+)
+def test_files_of_the_wrong_kind_for_text(tmp_path: Path, trained: str, name: str, message: str) -> None:
+    files = text_files(tmp_path)
+    others = {
+        "wide": write(tmp_path / "wide.tsv", "a\tb\tc\td\n" * 3),
+        "ts": series_files(tmp_path)["ts"],
+        "numbers.txt": write(tmp_path / "n.txt", "".join(" ".join(map(str, a)) + "\n" for a, _ in SERIES)),
+        "numbers.jsonl": write(tmp_path / "n.jsonl", '{"review": [1, 2, 3.5]}\n'),
+    }
+    with pytest.raises(DataError, match=message):
+        sequences(alike.read((files | others)[name], known(files[trained])))
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("csv", "expected a number for step"), ("bare.txt", "expected a number for step"), ("folder", "a folder of texts"),
+    ("two.jsonl", "the model reads series of 1 number a step, got series of 2 numbers a step"),
+    ("words.jsonl", "the model reads series of 1 number a step, got text"),
+])  # fmt: skip
+def test_files_of_the_wrong_kind_for_series(tmp_path: Path, name: str, message: str) -> None:
+    files = text_files(tmp_path) | {
+        "two.jsonl": write(tmp_path / "two.jsonl", '{"values": [[1, 2], [3, 4]]}\n'),
+        "words.jsonl": write(tmp_path / "words.jsonl", '{"values": "some words"}\n'),
+    }
+    with pytest.raises(DataError, match=message):
+        sequences(alike.read(files[name], known(series_files(tmp_path)["jsonl"])))
+
+
+def test_numbers_that_the_model_knows_are_words(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\n" + "1 2 3 4,up\n4 3 2 1,down\n" * 10)
+    assert sequences(alike.read(write(tmp_path / "b.txt", "1 2 3 4\n"), known(path))) == ["1 2 3 4"]
+
+
+def test_a_run_without_a_layout(tmp_path: Path) -> None:
+    """Older than layouts, or not trained on a file: files are read by their names and first lines."""
+    files, model = text_files(tmp_path), Known(Layout(), 0, ("bad", "good"))
+    for name in ("csv", "bare.csv", "jsonl", "bare.txt"):
+        assert sequences(alike.read(files[name], model)) == EXPECTED
+    assert "(guessed)" in alike.read(files["csv"], model).note
+    series, model = series_files(tmp_path), Known(Layout(), 1, ("1", "2"))
+    for name in ("tsv", "bare.ts", "lists.txt"):
+        assert sequences(alike.read(series[name], model)) == VALUES
+
+
+def test_empty_texts(tmp_path: Path) -> None:
+    """One answer a row: an empty text is no reason to have none."""
+    path = text_files(tmp_path)["csv"]
+    new = write(tmp_path / "new.csv", 'id,review,verdict\n1,"",\n2,fine,\n')
+    assert sequences(alike.read(new, known(path))) == ["", "fine"]
+    with pytest.raises(DataError, match="line 2: expected a text, got an empty one"):
+        list(alike.labelled(new, known(path)).examples)
