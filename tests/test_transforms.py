@@ -103,7 +103,7 @@ def test_transforms_of_transforms() -> None:
         assert_close(product, (slope(x + 1e-4 * vector) - slope(x - 1e-4 * vector)) / 2e-4, rtol=0, atol=1e-5)
 
 
-SECOND = {
+SECOND: dict[str, Any] = {
     "grad of grad": lambda slope, x: grad(lambda x: slope(x).square().sum())(x),
     "vmap": lambda slope, x: vmap(grad(lambda x: slope(x).square().sum()))(x.expand(2, *x.shape))[1],
     "autograd inside": lambda slope, x: grad(lambda x: slope(x, torch.autograd.grad).square().sum())(x),
@@ -116,7 +116,7 @@ SECOND = {
 def test_second_derivatives_inside_transforms(way: str, options: Any) -> None:
     layer, x = MuFuRU(2, 3, 2, dtype=torch.float64, **options), torch.randn(3, 2, 2, dtype=torch.float64)
 
-    def loss(x: Tensor) -> Tensor:
+    def loss(x: Tensor) -> Any:
         return layer(x)[0].sin().sum()
 
     def slope(x: Tensor, by: Any = None) -> Any:
@@ -132,10 +132,10 @@ def test_learning_through_a_step_of_learning() -> None:
     layer, tasks = MuFuRU(2, 3, dtype=torch.float64), torch.randn(2, 4, 2, 2, dtype=torch.float64)
     weights = {name: parameter.detach() for name, parameter in layer.named_parameters()}
 
-    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Any:
         return functional_call(layer, weights, (x,))[0].sin().sum()
 
-    def after_a_step(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    def after_a_step(weights: dict[str, Tensor], x: Tensor) -> Any:
         slopes = grad(loss)(weights, x)
         return loss({name: weight - 0.1 * slopes[name] for name, weight in weights.items()}, x)
 

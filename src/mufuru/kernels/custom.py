@@ -131,7 +131,9 @@ def _probe(op: Op) -> Probe:
 class _Draws(TorchDispatchMode):
     """Notes whether an operator that runs inside draws from a generator."""
 
-    seen = False
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen = self.seen or torch.Tag.nondeterministic_seeded in func.tags
@@ -139,7 +141,8 @@ class _Draws(TorchDispatchMode):
 
 
 def _draws(op: Op, s: Tensor, v: Tensor) -> bool:
-    with _Draws() as mode:
+    mode = _Draws()
+    with mode:
         op(s, v)
     return mode.seen
 

@@ -128,7 +128,7 @@ def _t_within(angle: float, degrees: float) -> float:
     in 1,000 steps, which is right to 1e-10 for up to 100 degrees."""
     steps = 1000
     width = angle / steps
-    powers = [math.cos(width * step) ** (degrees - 1) for step in range(steps + 1)]
+    powers = [math.pow(math.cos(width * step), degrees - 1) for step in range(steps + 1)]
     area = width / 3 * (powers[0] + powers[-1] + 4 * sum(powers[1:-1:2]) + 2 * sum(powers[2:-1:2]))
     log = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
     return 2 * area * math.exp(log) / math.sqrt(math.pi)
