@@ -42,7 +42,7 @@ def model(layer: Any, epochs: int) -> RNNModel:
     return RNNModel(
         model=layer, input_chunk_length=3 * SEASON, training_length=5 * SEASON, hidden_dim=16, n_epochs=epochs,
         random_state=0, optimizer_kwargs={"lr": 0.01},
-        pl_trainer_kwargs={"accelerator": "cpu", "enable_progress_bar": False, "logger": False},
+        pl_trainer_kwargs={"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False},
     )  # fmt: skip
 
 
@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30, help="passes over the series (default: %(default)s)")
     epochs = parser.parse_args().epochs
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    train, test = series().split_before(-HORIZON)
+    whole = series()
+    train, test = whole[:-HORIZON], whole[-HORIZON:]
     models = {
         "season before": NaiveSeasonal(SEASON),
         "GRU": model("GRU", epochs),

@@ -246,7 +246,7 @@ def read_sequence(sequence: Any, place: int) -> Tensor:
         raise ValueError(
             f"sequence {place} should be (steps,) or (steps, channels), got {values.shape}: one array for each sequence"
         )
-    steps = values.reshape(len(values), -1)
+    steps = values[:, None] if values.ndim == 1 else values
     there = np.flatnonzero(~np.isnan(steps).all(1))
     steps = steps[: there[-1] + 1] if len(there) else steps[:0]
     if not steps.size:

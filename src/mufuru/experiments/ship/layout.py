@@ -38,7 +38,8 @@ def lay_out(model: TaskModel, batch_first: bool) -> Layout:
     example, other = (model.example(*size, seed=-1) for size in (EXAMPLE, OTHER))
     inputs = named_sizes(example, other)
     outputs = named_sizes(model.answers(*example), model.answers(*other))
-    module, open_sizes = graph.module, graph.open_sizes
+    module: nn.Module = graph.module
+    open_sizes: Any = graph.open_sizes
     if batch_first:
         module, example, open_sizes = BatchFirst(module, inputs, outputs), swap(example, inputs), (open_sizes,)
         inputs, outputs = (tuple(map(with_batch_first, sizes)) for sizes in (inputs, outputs))

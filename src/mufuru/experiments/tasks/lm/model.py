@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy, dropout, linear
 
 import mufuru
 from mufuru.experiments.data.bpe import AnyVocabulary
+from mufuru.experiments.data.text import tokeniser
 from mufuru.experiments.data.vocabulary import END, Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, State
 from mufuru.experiments.tasks.lm.config import LMConfig
@@ -97,13 +98,13 @@ class LanguageModel(TaskModel):
 
     def raw(self) -> dict[str, Any]:
         """Return the way to cut a text and the token before it."""
-        words = {"pattern": r"\S+", "replace": {}, "line_end": END}
-        characters = {"pattern": r"(?s:.)", "replace": {}, "line_end": None}
-        cuts = {"word": words, "char": characters, "bpe": None}
+        patterns = {"word": tokeniser("blanks"), "char": tokeniser("characters"), "bpe": None}
+        if (cut := patterns[self.config.data.level]) is not None:
+            cut["line_end"] = END if self.vocabulary.end is not None else None
         return {
             "kind": "language model",
             "vocabulary": self.vocabulary.to_json(),
-            "tokeniser": cuts[self.config.data.level],
+            "tokeniser": cut,
             "first": first_token(self.vocabulary),
         }
 
