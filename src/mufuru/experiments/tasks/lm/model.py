@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, dropout, linear
 import mufuru
 from mufuru.experiments.data.bpe import AnyVocabulary
 from mufuru.experiments.data.text import tokeniser
-from mufuru.experiments.data.vocabulary import END, Vocabulary
+from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, State
 from mufuru.experiments.tasks.lm.config import LMConfig
 from mufuru.experiments.tasks.models import Graph, Metadata, StepGraph, TaskModel, Tensors, exportable, layer_states
@@ -98,8 +98,13 @@ class LanguageModel(TaskModel):
 
     def raw(self) -> dict[str, Any]:
         """Return the way to cut a text and the token before it."""
-        patterns = {"word": tokeniser("blanks"), "char": tokeniser("characters"), "bpe": None}
-        if (cut := patterns[self.config.data.level]) is not None:
+        cuts = {"words": "words", "word": "blanks", "char": "characters"}
+        cut = None
+        # no level is that of the Penn Treebank, which is in tokens already
+        if (level := self.config.data.level or "word") in cuts:
+            cut = tokeniser(cuts[level])
+            # special words stay whole
+            cut["pattern"] = (rf"(?<!\S)(?:{UNKNOWN}|{END})(?!\S)|" if level == "words" else "") + cut["pattern"]
             cut["line_end"] = END if self.vocabulary.end is not None else None
         return {
             "kind": "language model",
