@@ -187,6 +187,7 @@ def parted(line: str) -> tuple[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_in_a_bare_environment(runs: Path, exports: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With onnxruntime and numpy installed, and nothing else."""
     venv.create(tmp_path / "bare", with_pip=True)
