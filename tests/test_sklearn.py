@@ -127,7 +127,7 @@ def test_wrong_targets_and_settings() -> None:
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         SequenceClassifier(**SMALL).fit(RAGGED, LABELS[:-1])
     with pytest.raises(ValueError, match="pooling should be"):
-        SequenceClassifier(pooling="best").fit(RAGGED, LABELS)  # type: ignore[arg-type]
+        SequenceClassifier(pooling="best").fit(RAGGED, LABELS)
     with pytest.raises(ValueError, match="epochs should be at least 1, got 0"):
         SequenceRegressor(epochs=0).fit(RAGGED, range(60))
     with pytest.raises(ValueError, match="expected a finite number for each sequence"):
