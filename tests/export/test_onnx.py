@@ -161,7 +161,8 @@ def test_all_roads_give_the_same_graph(tmp_path: Path) -> None:
         assert_agree(path, model, torch.randn(7, 2, 3))
         found.append(nodes(path))
     assert found[0] == found[1]
-    assert (found[0]["Scan"], found[0]["GRU"]) == (3, 1)
+    # the single step of the cell needs no loop
+    assert (found[0]["Scan"], found[0]["GRU"]) == (2, 1)
     model.gru.kernel = "auto"  # the reference kernel is no operator
     as_program(model, path, (x,), None, {"x": SOME})
     assert nodes(path) == found[0]
@@ -383,3 +384,33 @@ def test_empty_sequences_keep_their_state(tmp_path: Path) -> None:
     with torch.no_grad():
         wanted = pytree.tree_leaves(layer(x, state, lengths))
     torch.testing.assert_close(run(path, x, state, lengths), wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_names_metadata_and_a_single_step(tmp_path: Path) -> None:
+    """Sizes have the names that are given, outputs too; one step needs no loop."""
+
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = MuFuRU(3, 4, num_layers=2, controller_size=2)
+
+        def forward(self, x: Tensor, h: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            output, (h, k) = self.rnn(x.unsqueeze(0), (h, k))
+            return output.squeeze(0), h, k
+
+    step, path = Step().eval(), tmp_path / "step.onnx"
+    args = torch.randn(2, 3), torch.randn(2, 2, 4), torch.randn(2, 2, 2)
+    free = ({0: Dim.AUTO}, {1: Dim.AUTO}, {1: Dim.AUTO})
+    axes = [("rows",), (None, "rows"), (None, "rows")]
+    export.onnx(step, path, args, dynamic_shapes=free, axes=axes, metadata={"made": "here"})
+    assert not {"Scan", "Loop"} & {node.op_type for node in onnx.load(path).graph.node}
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert session.get_modelmeta().custom_metadata_map == {"made": "here"}
+    places = [*session.get_inputs(), *session.get_outputs()]
+    assert [place.shape for place in places] == [
+        ["rows", 3], [2, "rows", 4], [2, "rows", 2], ["rows", 4], [2, "rows", 4], [2, "rows", 2]
+    ]  # fmt: skip
+    more = torch.randn(5, 3), torch.randn(2, 5, 4), torch.randn(2, 5, 2)
+    found = session.run(None, {place.name: t.numpy() for place, t in zip(session.get_inputs(), more, strict=True)})
+    for want, got in zip(step(*more), found, strict=True):
+        torch.testing.assert_close(torch.from_numpy(got), want.detach(), rtol=TOLERANCE, atol=TOLERANCE)

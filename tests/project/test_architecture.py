@@ -22,7 +22,7 @@ ROAD = (
     ("mufuru.trace",),
     ("mufuru.plot", "mufuru.recorder", "mufuru.recurrent"),
     ("mufuru.cell", "mufuru.layer", "mufuru.prune", "mufuru.tree"),
-    ("mufuru.export", "mufuru.torchrl"),
+    ("mufuru.export", "mufuru.sklearn", "mufuru.torchrl"),
     ("mufuru.experiments.draws", "mufuru.experiments.settings"),
     ("mufuru.experiments.data", "mufuru.experiments.record"),
     ("mufuru.experiments.tasks",),
@@ -180,7 +180,7 @@ def at_import_time(tree: ast.Module) -> ast.Module:
     return bare
 
 
-BRIDGES = {"mufuru.torchrl": {"tensordict", "torchrl"}}
+BRIDGES = {"mufuru.sklearn": {"numpy", "sklearn"}, "mufuru.torchrl": {"tensordict", "torchrl"}}
 """Modules for another library, which only their users import, and what they need of it."""
 ON_A_GPU = "mufuru.kernels.triton."
 """Modules that a call on a GPU imports, where torch brings triton along."""

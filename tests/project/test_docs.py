@@ -51,7 +51,7 @@ GENERATED_FROM = (
     "benchmarks/results/features.json",
     "benchmarks/results/initialisation.json",
 )
-BRIDGES = {"torchrl"}
+BRIDGES = {"sklearn", "torchrl"}
 """Modules for another library, imported by their own names."""
 MODULES = [name for _, name, _ in pkgutil.walk_packages(mufuru.__path__, "mufuru.")]
 
@@ -151,8 +151,8 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_docstrings(module: str) -> None:
-    if module == "mufuru.torchrl":
-        pytest.importorskip("torchrl", reason="needs torchrl: pip install '.[torchrl]'")
+    if (library := module.removeprefix("mufuru.")) in BRIDGES:
+        pytest.importorskip(library, reason=f"needs {library}: pip install '.[{library}]'")
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 

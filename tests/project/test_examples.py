@@ -24,6 +24,9 @@ SHORT = {
     "streaming.py": ["--updates", "3"],
 }
 
+NEEDS = {"darts_forecast.py": "darts"}
+"""Examples with a package that is too heavy for those who work on this one."""
+
 
 @cache
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +36,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_example_is_run() -> None:
-    assert sorted(SHORT) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    assert sorted([*SHORT, *NEEDS]) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -47,6 +50,18 @@ def test_example_runs(name: str) -> None:
     if name == "streaming.py":
         # a stream gives what the whole pass gives: float32, and sums in another order
         assert float(done.stdout.splitlines()[-1].rpartition(" ")[2]) < 1e-5
+
+
+def test_darts_forecasts_with_our_layer() -> None:
+    pytest.importorskip("darts", reason="darts is not installed (pip install '.[darts]'): its example was not run")
+    # warnings of darts and Lightning are theirs
+    command = [sys.executable, str(EXAMPLES / "darts_forecast.py"), "--epochs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, *rows = done.stdout.splitlines()
+    found = {name: float(error) for name, error in (row.rsplit(maxsplit=1) for row in rows)}
+    assert found.keys() == {"season before", "GRU", "MuFuRU"}
+    assert all(0 < error < 10 for error in found.values())
 
 
 def assert_both_tables(lines: list[str]) -> None:

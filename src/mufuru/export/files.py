@@ -34,11 +34,15 @@ def onnx(
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    axes: Sequence[Sequence[str | None]] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model to `path` as ONNX: one `Scan` per layer and direction, or one `GRU` where the unit is a GRU.
 
-    `args` and `kwargs` are an example of the model's arguments, `dynamic_shapes` as in `program`. The model is written
-    as it is in evaluation mode. Needs `pip install '.[onnx]'`.
+    `args` and `kwargs` are an example of the model's arguments, `dynamic_shapes` as in `program`. `axes` names the
+    free sizes of each input, such as `[("batch", "steps"), ("batch",)]`, `None` for a fixed one; outputs of the same
+    sizes have the same names. `metadata` goes into the file, where onnxruntime's `get_modelmeta` finds it. The model is
+    written as it is in evaluation mode. Needs `pip install '.[onnx]'`.
     """
     _check_packages()
     with use_sequence(kernel.sequence):
@@ -48,8 +52,11 @@ def onnx(
             ["output", "h_n"] if model.controller_size is None else ["output", "h_n", "k_n"]
         )
     proto = _translate(program, input_names=input_names, output_names=output_names)
-    if isinstance(model, MuFuRU):
-        _name_sizes(proto.graph, ("batch", "time") if model.batch_first else ("time", "batch"))
+    if axes is None and isinstance(model, MuFuRU):
+        axes = [("batch", "time") if model.batch_first else ("time", "batch")]
+    _name_sizes(proto.graph, axes or ())
+    for key, value in (metadata or {}).items():
+        proto.metadata_props.add(key=key, value=value)
     _write(proto, Path(path))
 
 
@@ -88,10 +95,13 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def _name_sizes(graph: Any, names: tuple[str, str]) -> None:
-    """The first sizes of a layer's input, wherever they occur, by names in place of torch's symbols."""
-    symbols = [size.dim_param for size in graph.input[0].type.tensor_type.shape.dim]
-    known = {symbol: name for symbol, name in zip(symbols, names, strict=False) if symbol}
+def _name_sizes(graph: Any, axes: Sequence[Sequence[str | None]]) -> None:
+    """Give the free sizes of the inputs, wherever they occur, names in place of torch's symbols."""
+    known: dict[str, str] = {}
+    for value, names in zip(graph.input, axes, strict=False):
+        for size, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
+            if size.dim_param and name is not None:
+                known[size.dim_param] = name
     for value in [*graph.input, *graph.output, *graph.value_info]:
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param in known:

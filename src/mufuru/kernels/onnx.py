@@ -39,7 +39,8 @@ def sequence(call: Call) -> Result:
         raise NotImplementedError("an ONNX file has no place for a trace: export outside of tracing()")
     call = _detached(call)
     steps = _Steps(call)
-    output, s_n, *k_n = _gru(call, steps) if _is_gru(call) else _loop(call, steps)
+    run = _gru if _is_gru(call) else _one_step if _is_one_step(call, steps) else _loop
+    output, s_n, *k_n = run(call, steps)
     return Result(steps.rows(output), s_n, *k_n)
 
 
@@ -74,6 +75,20 @@ class _Steps:
         if self._order is None or self.alive is None:
             return fresh(grid.flatten(0, 1))
         return torch.where(self.alive, grid, 0.0).flatten(0, 1).index_select(0, self._order)
+
+
+def _is_one_step(call: Call, steps: _Steps) -> bool:
+    """Whether the graph is known to have one step, which needs no loop."""
+    # a part of torch's compiler, which is slow to import
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(steps.count == 1) and steps.alive is None and call.masks.resets is None
+
+
+def _one_step(call: Call, steps: _Steps) -> list[Tensor]:
+    from_x = linear(call.x, call.weights.ih, call.weights.bias_ih)
+    s, k, _, _ = reference.step(call.unit, call.weights, from_x, call.s0, call.k0, call.masks)
+    return [s.unsqueeze(0), s, *([] if k is None else [k])]
 
 
 def _loop(call: Call, steps: _Steps) -> list[Tensor]:

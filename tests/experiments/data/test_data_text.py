@@ -253,3 +253,13 @@ def test_words_without_their_punctuation(tmp_path: Path) -> None:
     wanted = ["The", "king", ",", '"', "my", "lord", '"', ",", "is", "n't", "<unk>", ".", "<eos>", "<eos>", "king", "!"]
     assert list(tokens(path, "words")) == [*wanted, "<eos>", "<eos>"]
     assert "king," in list(tokens(path, "word"))
+
+
+@pytest.mark.parametrize("cut", text.CUTS)
+@given(st.text(alphabet=st.sampled_from("aZ\u00e9\u0301n't\u2019 -/.,:!09\t\n\u3000\x1c\u0939\u093f_<"), max_size=30))
+def test_a_pattern_cuts_as_we_do(cut: text.Cut, line: str) -> None:
+    """For programs without mufuru."""
+    tokeniser = text.tokeniser(cut)
+    for old, new in tokeniser["replace"].items():
+        line = line.replace(old, new)
+    assert [match[0] for match in re.finditer(tokeniser["pattern"], line)] == text.CUTS[cut](line)

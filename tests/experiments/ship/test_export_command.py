@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import errno
 import re
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import pytest
 import torch
 from commands import assert_refused, command
@@ -21,10 +21,9 @@ from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.int8 import Int8Linear, dynamic
 
-RUNS = ("lm", "lm-gru", "lm-lstm", "lm-controller", "texts", "attention", "numbers", "logic", "trees")
-ONNX = ("lm-controller", "texts", "numbers", "logic")
+RUNS = ("lm", "lm-gru", "lm-lstm", "texts", "attention", "numbers", "logic", "trees")
 PROGRAMS = ("lm", "lm-gru", "attention")
-"""Between them every task, pooling and kind of state; each export takes some seconds."""
+"""Between them and those of ONNX every task, pooling and kind of state; each export takes some seconds."""
 SHAPES = ((1, 3), (4, 1), (6, 21))
 """Batches and steps that no export was made or checked with."""
 
@@ -54,22 +53,6 @@ def test_safetensors(name: str, runs: Path, tmp_path: Path, capsys: pytest.Captu
     assert f"# {name}\n" in (tmp_path / "out" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("name", ONNX)
-def test_onnx(name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "model.onnx"
-    said = command(capsys, "export", runs / name, "--to", "onnx", "-o", path)
-    assert (said.code, said.err) == (0, "")
-    assert told_error(said.out) < 1e-5
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    model = load_model(runs / name)
-    for batch, steps in SHAPES:
-        arguments = model.example(batch, steps, seed=9)
-        given = {place.name: tensor.numpy() for place, tensor in zip(session.get_inputs(), arguments, strict=True)}
-        for want, got in zip(model.answers(*arguments), session.run(None, given), strict=True):
-            # float32 of another library
-            torch.testing.assert_close(torch.from_numpy(got), want, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_torch_export(name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.pt2"
@@ -85,6 +68,37 @@ def test_torch_export(name: str, runs: Path, tmp_path: Path, capsys: pytest.Capt
         for want, got in zip(model.answers(*arguments), found, strict=True):
             # float32 in another order
             torch.testing.assert_close(got.detach(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_first(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.pt2"
+    assert command(capsys, "export", runs / "lm", "--to", "torch-export", "--batch-first", "-o", path).code == 0
+    model = load_model(runs / "lm")
+    tokens, state = model.example(3, 7, seed=5)
+    (want, want_state), (got, got_state) = (
+        model.answers(tokens, state),
+        torch.export.load(path).module()(tokens.T, state),
+    )
+    # float32 in another order
+    torch.testing.assert_close(got.detach().transpose(0, 1), want, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got_state.detach(), want_state, rtol=1e-5, atol=1e-6)
+    said = command(capsys, "export", runs / "lm", "--to", "safetensors", "--batch-first", "-o", tmp_path / "out")
+    assert_refused(said, 1, "--batch-first is for onnx and torch-export, got --to safetensors: leave it out")
+
+
+@pytest.mark.parametrize("target", ["safetensors", "torch-export"])
+def test_a_full_disk(
+    target: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    said = command(capsys, "export", runs / "lm", "--to", target, "-o", tmp_path / "out.pt2")
+    assert_refused(
+        said, 1, "no space left on the disk for", "out.pt2: nothing was kept", "choose a path on another disk"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("name", "kind"), [("lm", LanguageModel), ("texts", Classifier)])

@@ -135,6 +135,21 @@ def test_the_card_is_the_record(name: str, runs: Path) -> None:
     assert f"| `training.batch_size` | `{record.config['training']['batch_size']}` |" in read.text
 
 
+def test_the_card_of_own_texts_has_no_classes_of_words(runs: Path) -> None:
+    """Negation and intensifiers are of the Sentiment Treebank; the row of all tokens is their mean, by their counts."""
+    record, model = read_run(runs / "texts"), load_model(runs / "texts")
+    table = record.result["inspection"]["operation_weights"]
+    assert {"negation", "intensifier"} <= set(table["tokens"])
+    text = card(record, model, "texts")
+    assert not [word for word in ("negation", "intensifier", "contrast") if word in text]
+    weights = [sum(w * n for w, n in zip(column, table["counts"], strict=True)) / sum(table["counts"])
+               for column in zip(*table["weight"], strict=True)]  # fmt: skip
+    assert f"| all | {' | '.join(f'{weight:.4f}' for weight in weights)} |" in text
+    assert sum(weights) == pytest.approx(1.0, abs=1e-4)
+    record.config["data"]["data"] = None
+    assert "| negation |" in card(record, model, "treebank")
+
+
 def test_the_code_of_a_card_runs(runs: Path, tmp_path: Path) -> None:
     model: Any = load_model(runs / "texts")
     model.save_pretrained(tmp_path, card=card(read_run(runs / "texts"), model, "texts"))

@@ -22,8 +22,7 @@ from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig, CellName
 from mufuru.experiments.tasks.lm import PRESETS, DataConfig, LMConfig, LMTask
 from mufuru.experiments.tasks.lm import task as task_module
-from mufuru.experiments.tasks.lm.model import LanguageModel
-from mufuru.experiments.tasks.lm.task import first_token
+from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
 from mufuru.experiments.tasks.task import Task, Totals
 
 

@@ -56,6 +56,12 @@ class BytePairs(Vocabulary):
         tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         return tokenizer
 
+    def saved(self) -> str:
+        """Return the tokenizer as the package `tokenizers` saves it, with a decoder for people to read."""
+        tokenizer = tokenizers().Tokenizer.from_str(self._tokenizer.to_str())
+        tokenizer.decoder = importlib.import_module("tokenizers.decoders").ByteLevel()
+        return str(tokenizer.to_str())
+
     @property
     def line_end(self) -> int | None:
         return self._index[_CHARACTERS[10]]

@@ -181,6 +181,12 @@ CUTS: dict[Cut, Callable[[str], list[str]]] = {"words": words, "blanks": str.spl
 characters, for languages that write no blanks."""
 
 
+def tokeniser(cut: str) -> dict[str, Any]:
+    """Return a way to cut a text, ready for JSON: after the replacements, all matches of a pattern of Python's `re`."""
+    patterns = {"words": _pattern().pattern, "blanks": r"\S+", "characters": r"(?s:.)"}
+    return {"pattern": patterns[cut], "replace": {"\u2019": "'"} if cut == "words" else {}}
+
+
 @cache
 def _pattern() -> re.Pattern[str]:
     marks = _marks()

@@ -1,11 +1,12 @@
 """The model card of a run, written from its record: the model, its metrics, how it was made and how to use it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mufuru.experiments.record import Record
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.models import TaskModel, head, settings_table, use, without_paths
+from mufuru.experiments.tasks.words import CLASSES
 from mufuru.saving.card import PAPER, page, table
 
 SPLITS = ("train", "valid", "test")
@@ -73,11 +74,20 @@ def operations(record: Record) -> str:
     weights = record.result.get("inspection", {}).get("operation_weights")
     if not weights:
         return ""
-    pairs = zip(weights["tokens"], weights["weight"], strict=True)
-    # a token such as <eos> is no tag of a page
-    rows = [(token.replace("<", "&lt;"), *map(number, row)) for token, row in pairs if row is not None]
+    rows = [(token, row) for token, row in zip(weights["tokens"], weights["weight"], strict=True) if row is not None]
+    if set(weights["tokens"]) <= set(CLASSES) and record.config.get("data", {}).get("data"):
+        # classes of words that matter to sentiment in English say nothing of someone's own texts
+        rows = [("all", over_all(weights["weight"], weights["counts"]))]
     text = "The mean weight of each operation in the first layer, by what it reads."
-    return f"## Operations\n\n{text}\n\n{table(('', *weights['ops']), rows[:ROWS])}"
+    # a token such as <eos> is no tag of a page
+    shown = [(token.replace("<", "&lt;"), *map(number, row)) for token, row in rows[:ROWS]]
+    return f"## Operations\n\n{text}\n\n{table(('', *weights['ops']), shown)}"
+
+
+def over_all(rows: Sequence[Sequence[float]], counts: Sequence[int]) -> list[float]:
+    """Return the mean weights over all tokens from those of classes of tokens."""
+    columns = zip(*rows, strict=True)
+    return [sum(w * n for w, n in zip(column, counts, strict=True)) / sum(counts) for column in columns]
 
 
 def pruned(record: Record) -> str:

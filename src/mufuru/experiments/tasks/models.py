@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import mufuru
 from mufuru.experiments.settings import SettingError, from_json, to_json
-from mufuru.experiments.tasks.cells import SequenceLayer
+from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer
 from mufuru.saving.card import code, page, table
 from mufuru.saving.operations import custom_operations
 from mufuru.saving.pretrained import Pretrained
@@ -70,8 +70,27 @@ class Graph(NamedTuple):
     """By input the dimensions of any size: batch and time."""
 
 
+class StepState(NamedTuple):
+    """A tensor that a model carries from step to step."""
+
+    name: str
+    sizes: tuple[int | None, ...]
+    """None for the batch."""
+    initial: float = 0.0
+    """Its numbers before the first step."""
+
+
+class StepGraph(NamedTuple):
+    """One step of a model: the input of a step and the state in, the logits and the new state out."""
+
+    module: nn.Module
+    input: str
+    states: tuple[StepState, ...]
+
+
 class TaskModel(Pretrained):
-    """A model of a task. With `example` and `answers` it can be exported as files, with `graph` as a graph too."""
+    """A model of a task. With `example` and `answers` it can be exported as files, with `graph` as a graph too, with
+    `raw` as a folder that takes raw data, with `step_graph` and `by_steps` as a graph of a single step."""
 
     settings: ClassVar[type[Any]]
     """The dataclass of `config`."""
@@ -97,6 +116,19 @@ class TaskModel(Pretrained):
     def graph(self) -> Graph:
         """Return the model as a graph with open batch and time."""
         raise SettingError(f"a {type(self).__name__} cannot be written as a graph: export it with --to safetensors")
+
+    def raw(self) -> dict[str, Any]:
+        """Return how raw data becomes the graph's inputs, and an answer its outputs, ready for JSON; "kind" names the
+        program that does it. Empty where there is none."""
+        return {}
+
+    def step_graph(self) -> StepGraph | None:
+        """Return a single step of the model; None for a model that has no answer before the end."""
+        return None
+
+    def by_steps(self, inputs: Tensor) -> list[Tensor]:
+        """Return the answers after every step of sequences of the same length, computed by the whole model."""
+        raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = without_paths(to_json(self.config))
@@ -148,6 +180,17 @@ class SequenceModel(TaskModel):
     def graph(self) -> Graph:
         open_sizes: tuple[dict[int, Any], ...] = ({0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.AUTO})
         return Graph(exportable(self), (self.argument, "lengths"), ("logits",), open_sizes)
+
+    def by_steps(self, inputs: Tensor) -> list[Tensor]:
+        """Return the answers to all prefixes."""
+        lengths = torch.ones(inputs.size(1), dtype=torch.int64)
+        return [self.answers(inputs[:steps], steps * lengths)[0] for steps in range(1, len(inputs) + 1)]
+
+
+def layer_states(config: CellConfig) -> tuple[StepState, ...]:
+    """Return the state of the recurrent layer of an exportable model."""
+    sizes = {"h": config.hidden_size, "k": config.controller_size}
+    return tuple(StepState(name, (config.num_layers, None, size)) for name, size in sizes.items() if size is not None)
 
 
 def exportable(model: Any) -> nn.Module:

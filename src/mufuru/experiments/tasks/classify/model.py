@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from mufuru.experiments.data.text import tokeniser
 from mufuru.experiments.data.vocabulary import UNKNOWN
 from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.cells import SequenceLayer, per_step
+from mufuru.experiments.tasks.classify import stream
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, PoolingName
-from mufuru.experiments.tasks.models import Metadata, SequenceModel
+from mufuru.experiments.tasks.models import Metadata, SequenceModel, StepGraph
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 
 
@@ -59,6 +61,21 @@ class Classifier(SequenceModel):
         if self.meaning.vocabulary is None:
             return torch.randn(steps, batch, self.meaning.channels, generator=generator)
         return torch.randint(len(self.meaning.vocabulary), (steps, batch), generator=generator)
+
+    def raw(self) -> dict[str, Any]:
+        """Return labels, and the way to cut a text or the number of channels."""
+        words, cut = self.meaning.vocabulary, self.config.data.cut
+        return {
+            "kind": "classifier",
+            "labels": list(self.meaning.labels),
+            "vocabulary": None if words is None else words.to_json(),
+            "tokeniser": None if words is None else {**tokeniser(cut), "lowercase": self.config.lowercase},
+            "channels": self.meaning.channels,
+            "max_length": self.config.max_length,
+        }
+
+    def step_graph(self) -> StepGraph | None:
+        return stream.step_graph(self)
 
 
 class Standardise(nn.Module):

@@ -20,7 +20,8 @@ from torch import nn
 
 from mufuru.experiments.settings import SettingError, check_positive
 from mufuru.experiments.tasks.cells import detach
-from mufuru.experiments.tasks.lm.task import LMTask, Windows, first_token
+from mufuru.experiments.tasks.lm.model import first_token
+from mufuru.experiments.tasks.lm.task import LMTask, Windows
 from mufuru.experiments.tasks.task import Totals
 
 

@@ -11,10 +11,11 @@ from torch.nn.functional import cross_entropy, dropout, linear
 
 import mufuru
 from mufuru.experiments.data.bpe import AnyVocabulary
-from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.data.text import tokeniser
+from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, State
 from mufuru.experiments.tasks.lm.config import LMConfig
-from mufuru.experiments.tasks.models import Graph, Metadata, TaskModel, Tensors, exportable
+from mufuru.experiments.tasks.models import Graph, Metadata, StepGraph, TaskModel, Tensors, exportable, layer_states
 from mufuru.experiments.tasks.task import Step
 from mufuru.kernels import cross_entropy as native
 
@@ -95,6 +96,35 @@ class LanguageModel(TaskModel):
         outputs = ("logits", *(f"{name}_n" for name in states))
         return Graph(NextTokens(exportable(self)), ("tokens", *states), outputs, open_sizes)
 
+    def raw(self) -> dict[str, Any]:
+        """Return the way to cut a text and the token before it."""
+        cuts = {"words": "words", "word": "blanks", "char": "characters"}
+        cut = None
+        if (level := self.config.data.tokens) in cuts:
+            cut = tokeniser(cuts[level])
+            # special words stay whole
+            cut["pattern"] = (rf"(?<!\S)(?:{UNKNOWN}|{END})(?!\S)|" if level == "words" else "") + cut["pattern"]
+            cut["line_end"] = END if self.vocabulary.end is not None else None
+        return {
+            "kind": "language model",
+            "vocabulary": self.vocabulary.to_json(),
+            "tokeniser": cut,
+            "first": first_token(self.vocabulary),
+        }
+
+    def step_graph(self) -> StepGraph:
+        return StepGraph(NextToken(exportable(self)), "token", layer_states(self.config.cell))
+
+    @torch.no_grad()
+    def by_steps(self, inputs: Tensor) -> list[Tensor]:
+        outputs, _ = self(inputs)
+        return list(self.output(outputs))
+
+
+def first_token(vocabulary: Vocabulary) -> int:
+    """Return the token before a text: the end of a line, `<eos>` or the character; where there is none, any token."""
+    return vocabulary.unknown if vocabulary.line_end is None else vocabulary.line_end
+
 
 class NextTokens(nn.Module):
     """A language model as a function of tensors."""
@@ -105,6 +135,18 @@ class NextTokens(nn.Module):
 
     def forward(self, tokens: Tensor, h: Tensor, k: Tensor | None = None) -> Tensors:
         return next_tokens(self.model, tokens, h, *(() if k is None else (k,)))
+
+
+class NextToken(nn.Module):
+    """A single step: token (batch,) and a state to logits (batch, vocabulary) and a new state."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, token: Tensor, *states: Tensor) -> Tensors:
+        logits, *states_n = next_tokens(self.model, token.unsqueeze(0), *states)
+        return (logits.squeeze(0), *states_n)
 
 
 def next_tokens(model: Any, tokens: Tensor, *states: Tensor) -> Tensors:

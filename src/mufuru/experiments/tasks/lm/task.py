@@ -14,7 +14,7 @@ from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import detach, traced
 from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
-from mufuru.experiments.tasks.lm.model import LanguageModel
+from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
 from mufuru.experiments.tasks.task import State, Step, Totals
 
 BLOCK = 1 << 20
@@ -156,11 +156,6 @@ def load(data: DataConfig) -> Corpus:
         test_files=data.test_text,
         held_out=data.held_out,
     )
-
-
-def first_token(vocabulary: Vocabulary) -> int:
-    """Return the token before a text: the end of a line, `<eos>` or the character; where there is none, any token."""
-    return vocabulary.unknown if vocabulary.line_end is None else vocabulary.line_end
 
 
 FUNCTION_WORDS = """

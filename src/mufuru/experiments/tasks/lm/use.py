@@ -12,8 +12,8 @@ from mufuru.experiments.data.text import Level
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm.config import LMConfig
-from mufuru.experiments.tasks.lm.model import LanguageModel
-from mufuru.experiments.tasks.lm.task import Windows, first_token
+from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
+from mufuru.experiments.tasks.lm.task import Windows
 from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps, ranked, unknown_note
 
 WINDOW = 512

@@ -1,0 +1,170 @@
+"""A run's model as ONNX: one file, or a folder that takes raw data.
+
+The folder has `model.onnx`; `step.onnx`, a single step with its state as input and output; `model.json`, which says how
+raw data becomes inputs and outputs become answers; and `predict.py`, which does so with onnxruntime and numpy alone.
+`model.onnx` holds the content of `model.json` as metadata too.
+"""
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+import mufuru
+from mufuru import export
+from mufuru.disk import write_atomically
+from mufuru.experiments.data.bpe import BytePairs
+from mufuru.experiments.engine import RunError
+from mufuru.experiments.record import Record
+from mufuru.experiments.ship.layout import EXAMPLE, Answers, Layout, lay_out
+from mufuru.experiments.tasks.models import StepGraph, StepState, TaskModel, without_paths
+
+FORMAT = 1
+"""Version of model.json; others are refused."""
+MODEL, STEP, FACTS, PROGRAM, TOKENIZER = "model.onnx", "step.onnx", "model.json", "predict.py", "tokenizer.json"
+PROGRAMS = Path(__file__).with_name("programs")
+LOGITS = "logits"
+BATCH_FIRST, STEPS_FIRST = "batch first", "steps first"
+"""Layouts, as model.json calls them."""
+
+BySteps = Callable[[Tensor], Sequence[Tensor]]
+"""From inputs, (steps, batch) or (steps, batch, channels), to the answers after every step."""
+
+
+def write(model: TaskModel, record: Record, path: Path, batch_first: bool) -> tuple[Answers, BySteps | None]:
+    """Write one file where the path ends in .onnx, else a folder; return functions that answer from there, the second
+    step by step."""
+    runtime = onnxruntime()
+    layout, step = lay_out(model, batch_first), model.step_graph()
+    content = facts(model, record, layout, step, batch_first)
+    alone = path.suffix == ".onnx"
+    if not alone:
+        path.mkdir()
+    file = path if alone else path / MODEL
+    names, sizes = tuple(layout.inputs), [free_names(sizes) for sizes in layout.inputs.values()]
+    write_graph(
+        layout.module, file, layout.example, dynamic_shapes=layout.open_sizes, input_names=names, axes=sizes,
+        output_names=tuple(layout.outputs), metadata={key: written(value) for key, value in content.items()},
+    )  # fmt: skip
+    answers = layout.wrap(Session(runtime, file).answers)
+    if alone:
+        return answers, None
+    write_atomically(path / FACTS, f"{json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)}\n".encode())
+    if kind := content.get("kind"):
+        write_atomically(path / PROGRAM, (PROGRAMS / f"{kind.replace(' ', '_')}.py").read_bytes())
+    if isinstance(words := getattr(model, "vocabulary", None), BytePairs):
+        write_atomically(path / TOKENIZER, words.saved().encode())
+    return answers, None if step is None else write_step(model, step, path / STEP, runtime)
+
+
+def facts(
+    model: TaskModel, record: Record, layout: Layout, step: StepGraph | None, batch_first: bool
+) -> dict[str, Any]:
+    """Return the content of model.json: all that a program has to know to use the graph."""
+    types = dict(zip(layout.inputs, layout.example, strict=True))
+    return {
+        "format": FORMAT,
+        "mufuru": mufuru.__version__,
+        "task": record.task,
+        **model.raw(),
+        "layout": BATCH_FIRST if batch_first else STEPS_FIRST,
+        "inputs": {name: {"axes": list(sizes), "type": type_of(types[name])} for name, sizes in layout.inputs.items()},
+        "outputs": {name: {"axes": list(sizes), "type": "float32"} for name, sizes in layout.outputs.items()},
+        "step": None
+        if step is None
+        else {"input": step.input, "output": LOGITS, "states": list(map(about, step.states))},
+        "settings": without_paths(record.config),
+    }
+
+
+def about(state: StepState) -> dict[str, Any]:
+    axes = ["batch" if size is None else size for size in state.sizes]
+    return {"input": state.name, "output": f"{state.name}_n", "axes": axes, "initial": state.initial}
+
+
+def write_step(model: TaskModel, step: StepGraph, path: Path, runtime: Any) -> BySteps:
+    """Write a single step; return a function that takes it from the first to the last."""
+    batch = EXAMPLE[0]
+    example = model.example(*EXAMPLE, seed=-1)[0][0], *(first(state, batch) for state in step.states)
+    places = [state.sizes.index(None) for state in step.states]
+    names = [state.name for state in step.states]
+    write_graph(
+        step.module, path, example, dynamic_shapes=({0: Dim.AUTO}, tuple({place: Dim.AUTO} for place in places)),
+        input_names=(step.input, *names), output_names=(LOGITS, *(f"{name}_n" for name in names)),
+        axes=[("batch",), *((*[None] * place, "batch") for place in places)],
+    )  # fmt: skip
+    session = Session(runtime, path)
+
+    def by_steps(inputs: Tensor) -> list[Tensor]:
+        states: Sequence[Tensor] = [first(state, inputs.size(1)) for state in step.states]
+        found = []
+        for one in inputs:
+            logits, *states = session.answers((one, *states))
+            found.append(logits)
+        return found
+
+    return by_steps
+
+
+def first(state: StepState, batch: int) -> Tensor:
+    """Return a state before the first step."""
+    return torch.full([batch if size is None else size for size in state.sizes], state.initial)
+
+
+class Session:
+    """An ONNX file as onnxruntime runs it, with tensors in place of arrays."""
+
+    def __init__(self, runtime: Any, path: Path) -> None:
+        # from its bytes: a path could lead to files elsewhere that hold the weights
+        data = path.read_bytes()
+        try:
+            self.session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            # its errors have no class in common
+            if not type(error).__module__.startswith("onnxruntime"):
+                raise
+            reason = " ".join(str(error).split())
+            raise RunError(f"onnxruntime cannot read {path} ({reason}): export the run again") from None
+        self.inputs = [place.name for place in self.session.get_inputs()]
+        self.outputs = [place.name for place in self.session.get_outputs()]
+        self.metadata: Mapping[str, str] = self.session.get_modelmeta().custom_metadata_map
+
+    def answers(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """Return the outputs, in their order, for all inputs in theirs."""
+        given = {name: tensor.contiguous().numpy() for name, tensor in zip(self.inputs, arguments, strict=True)}
+        return [torch.from_numpy(array) for array in self.session.run(self.outputs, given)]
+
+
+def onnxruntime() -> Any:
+    """Import the package."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except ModuleNotFoundError:
+        raise RunError(
+            "onnxruntime is not installed, which runs ONNX files: `pip install '.[onnx]'` in the folder of mufuru"
+        ) from None
+
+
+def write_graph(*arguments: Any, **options: Any) -> None:
+    try:
+        export.onnx(*arguments, **options)
+    except ImportError as error:
+        raise RunError(str(error)) from None
+
+
+def written(value: Any) -> str:
+    """Return a value of model.json as the file's metadata has it: texts as they are, others as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def free_names(sizes: Sequence[str | int]) -> tuple[str | None, ...]:
+    return tuple(size if isinstance(size, str) else None for size in sizes)
+
+
+def type_of(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
