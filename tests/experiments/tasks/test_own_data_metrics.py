@@ -22,7 +22,6 @@ from mufuru.experiments.tasks.forecast.task import ForecastTask
 from mufuru.experiments.tasks.forecast.use import Predictor as Forecasts
 from mufuru.experiments.tasks.regress.task import Predictor as Estimates
 from mufuru.experiments.tasks.regress.task import RegressTask, pinball
-from mufuru.experiments.tasks.tag import task as tagging
 from mufuru.experiments.tasks.tag.model import signatures
 from mufuru.experiments.tasks.tag.task import TagTask
 from mufuru.experiments.tasks.tag.use import Predictor as Labels
@@ -99,7 +98,7 @@ def test_labels_without_spans_and_without_seqeval(tmp_path: Path, monkeypatch: p
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name, name="seqeval")
 
-    monkeypatch.setattr(tagging.importlib, "import_module", missing)
+    monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(DataError, match=r"needs seqeval, which is not installed: `pip install '.\[tag\]'`"):
         TagTask(config)
     task = TagTask(replace(config, metric="accuracy"))

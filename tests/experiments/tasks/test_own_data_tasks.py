@@ -20,6 +20,7 @@ from mufuru.experiments.cli.explore import load
 from mufuru.experiments.engine import Interrupted, fit, load_model, load_run
 from mufuru.experiments.explorer.runs import View
 from mufuru.experiments.tasks import KINDS
+from mufuru.experiments.tasks.regress.task import Predictor as RegressPredictor
 from mufuru.experiments.tasks.task import Totals
 
 
@@ -57,6 +58,7 @@ def test_stopped_and_resumed_to_the_same_bits(task: str, runs: dict[str, Path], 
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_of_a_batch_are_shared_between_processes(task: str, runs: dict[str, Path]) -> None:
     """The sums of two shares are those of the whole."""
+    made: Any
     made, model = load_run(runs[task])
     batch = made.batches("valid")[0]
     rows, whole, parts = made.rows(batch), Totals(), Totals()
@@ -71,6 +73,7 @@ def test_rows_of_a_batch_are_shared_between_processes(task: str, runs: dict[str,
 
 @pytest.mark.parametrize("task", TASKS)
 def test_batches_do_not_change_metrics(task: str, runs: dict[str, Path]) -> None:
+    made: Any
     made, model = load_run(runs[task])
     one, other = Totals(), Totals()
     with torch.no_grad():
@@ -131,7 +134,7 @@ def test_the_explorer(task: str, text: str, runs: dict[str, Path]) -> None:
     label, share = answer["predictions"][-1]["top"][0]
     assert 0 <= share <= 1
     if task == "regress":
-        predictor = KINDS[task].predictor(load_model(runs[task]), run.reader.config)
+        predictor: Any = RegressPredictor(load_model(runs[task]), run.reader.config)
         assert float(label) == pytest.approx(predictor.predict([text.split()])[0].value, rel=1e-3)
     else:
         assert {name for name, _ in answer["predictions"][-1]["top"]} == {"B-PER", "I-PER", "O"}
