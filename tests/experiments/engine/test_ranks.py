@@ -11,6 +11,7 @@ from typing import Any
 
 import classify_data
 import lm_texts
+import number_data
 import pytest
 import torch
 from folders import assert_same_run
@@ -108,6 +109,19 @@ def test_ranks_give_the_numbers_of_one_process(kind: str, size: int, files: Path
     ended = launch(kind, config, tmp_path / "ranks", size)
     assert codes(ended) == [0] * size, messages(ended)
     assert_close(tmp_path / "ranks", tmp_path / "alone", updates=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", number_data.TASKS)
+def test_two_ranks_give_the_numbers_of_one_process(task: str, tmp_path: Path) -> None:
+    config = replace(number_data.made(task, tmp_path), output_dropout=0.0)
+    alone = fit(task, config, tmp_path / "alone")
+    ended = launch(task, config, tmp_path / "ranks", 2)
+    assert codes(ended) == [0, 0], messages(ended)
+    both = json.loads((tmp_path / "ranks" / "result.json").read_text())
+    for split in ("train", "valid", "test"):
+        # float32 in another order, carried on by all updates
+        assert both[split] == pytest.approx(alone[split], rel=1e-3, abs=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -43,8 +43,8 @@ def load(
     check_apart({part: [file] for part, file in paths.items()})
     guessed_format = format or guess_format(paths["train"], any((text, split)), label)
     reader = Reader(guessed_format, cut, (text, label, split))
-    rows = _parts({part: reader.read(file) for part, file in paths.items()}, paths["train"])
-    _check_alike(rows)
+    rows = divide({part: reader.read(file) for part, file in paths.items()}, paths["train"])
+    check_alike(rows)
     labels, doubts = _labels(rows["train"]), [quantity([row.label for row in rows["train"]], paths["train"])]
     if format is None and reader.format == "numeric" and len(reader.channels) > 1:
         doubts.append(f"{paths['train']}: the names of the columns look like {len(reader.channels)} channels, such as "
@@ -88,7 +88,7 @@ def quantity(labels: Sequence[str], path: Path) -> str:
             f"--data {path}`; if they are classes after all, give --numeric-classes")  # fmt: skip
 
 
-def _parts(files: dict[str, list[Example]], path: Path) -> dict[str, list[Example]]:
+def divide(files: dict[str, list[Example]], path: Path) -> dict[str, list[Example]]:
     """Return the examples of each part, from its own file or as the column of the training file says."""
     parts: dict[str, list[Example]] = {}
     for example in files["train"]:
@@ -103,7 +103,7 @@ def _parts(files: dict[str, list[Example]], path: Path) -> dict[str, list[Exampl
     return parts
 
 
-def _check_alike(parts: dict[str, list[Example]]) -> None:
+def check_alike(parts: dict[str, list[Example]]) -> None:
     """Refuse texts among numbers, and numbers of other channels."""
     first = parts["train"][0]
     for example in (example for rows in parts.values() for example in rows):

@@ -154,3 +154,30 @@ def sentences(name: str, records: Runs) -> list[Block]:
         rows = tuple((s["token"], *(f"{s['weights'][op]:.2f}" for op in ops), f"{s['probability']:.2f}") for s in steps)
         blocks.append(Folded("The sentence as a table", Table(f"“{text}”", ("word", *ops, str(label)), rows)))
     return blocks
+
+
+def forecasts_of(record: Record) -> list[dict[str, Any]]:
+    """Return `[{"series", "before", "truth", "naive", "quantiles": {level: values}}]`."""
+    return list(inspected(record, "forecasts"))
+
+
+def forecasts(name: str, records: Runs) -> list[Block]:
+    """Return a figure of the forecasts of the run with the best validation MASE, and a table for each."""
+    shown = [record for record in records if forecasts_of(record)]
+    one = min(shown, key=lambda record: runs.metric(record, "valid", "mase") or 0.0)
+    panels = forecasts_of(one)
+    alt = f"Lines of {len(panels)} forecasts beside the truth; {BELOW}"
+    caption = (
+        f"Forecasts of test values by {runs.model(one)} with seed {runs.setting(one, 'seed')}, the run with the best "
+        "validation MASE, beside the truth and the value of one season before."
+    )
+    blocks: list[Block] = [Picture(name, lambda: plots.forecasts(panels), alt, caption)]
+    for panel in panels:
+        levels = sorted(panel["quantiles"], key=float)
+        columns = [panel["truth"], panel["naive"], *(panel["quantiles"][level] for level in levels)]
+        rows = tuple(
+            (str(step), *(f"{value:g}" for value in row)) for step, row in enumerate(zip(*columns, strict=True), 1)
+        )
+        head = ("step", "truth", "seasonal-naive", *(f"quantile {level}" for level in levels))
+        blocks.append(Folded(f"{panel['series']}: the forecast as a table", Table(str(panel["series"]), head, rows)))
+    return blocks

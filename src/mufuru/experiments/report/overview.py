@@ -42,6 +42,8 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
         blocks.append(Table(f"The paper's results ({AUTHORS})", ("model", "metric", "value", "section"), rows))
     lines = runs.by_settings(records)
     blocks += [*results.dynamic(lines), *_curves(task, lines)]
+    if any(map(inspection.forecasts_of, records)):
+        blocks += inspection.forecasts(f"{task}-forecasts", records)
     # a mean over different settings would mean nothing
     if len(lines) == 1 and any(map(inspection.recorded, records)):
         if report and report.operations:

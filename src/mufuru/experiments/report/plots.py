@@ -386,3 +386,25 @@ def _sizes(axes: Axes, line: Mapping[int, Summary], seen: Look, shift: float, na
     means = [summary.mean for summary in line.values()]
     line_style: Any = {"color": seen.colour, "marker": seen.marker, "linestyle": seen.line}
     axes.plot(places, means, linewidth=1.6, markersize=6, label=name, **line_style)
+
+
+@style()
+def forecasts(panels: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw a panel for each forecast: the values before its origin, the truth, the interval and the naive one."""
+    figure = new(8.4, 0.5 + 2.0 * len(panels))
+    column = [row[0] for row in figure.subplots(len(panels), 1, squeeze=False)]
+    for axes, panel in zip(column, panels, strict=True):
+        levels = sorted(panel["quantiles"], key=float)
+        past, ahead = range(1 - len(panel["before"]), 1), range(1, len(panel["truth"]) + 1)
+        axes.plot([*past, *ahead], [*panel["before"], *panel["truth"]], color="0.45", linewidth=1.2, label="truth")
+        axes.plot(ahead, panel["quantiles"]["0.5"], color=RIGHT, marker="o", markersize=3, label="forecast")
+        axes.plot(ahead, panel["naive"], color=WRONG, linestyle=":", label="seasonal-naive")
+        if len(levels) > 1:
+            low, high = panel["quantiles"][levels[0]], panel["quantiles"][levels[-1]]
+            axes.fill_between(ahead, low, high, color=RIGHT, alpha=0.2, label=f"quantiles {levels[0]} to {levels[-1]}")
+        axes.axvline(0, color=GRID, linewidth=0.8)
+        axes.set_title(panel["series"])
+        axes.grid(color=GRID, linewidth=0.8)
+    column[-1].set_xlabel("steps after the origin")
+    _legend(figure, column[0])
+    return figure

@@ -24,13 +24,13 @@ from mufuru.experiments.tasks.models import Metadata, SequenceModel, StepGraph
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 
 
-class Classifier(SequenceModel):
-    """Classifier of sequences: two classes have one logit, the second's, as in the paper; more have one each."""
+class PooledModel(SequenceModel):
+    """A model with one vector per sequence, pooled from the outputs of a recurrent layer, and a linear layer above it
+    with `outputs` features."""
 
-    settings, metadata = ClassifyConfig, Meaning
-    temperature: Tensor
+    meaning: Meaning
 
-    def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = "") -> None:
+    def __init__(self, config: Any, meaning: Meaning, fingerprint: str, outputs: int) -> None:
         super().__init__()
         self.config, self.meaning = config, meaning
         self.carried = Metadata(meaning.to_json(), fingerprint)
@@ -41,21 +41,22 @@ class Classifier(SequenceModel):
         self.reader = SequenceLayer(config.cell, size)
         self.pooling = Pooling(config.pooling, self.reader.output_size)
         self.output_dropout = nn.Dropout(config.output_dropout)
-        classes = len(meaning.labels)
-        self.output = nn.Linear(self.reader.output_size, 1 if classes == 2 else classes)
-        if config.calibrate:
-            self.register_buffer("temperature", torch.ones(()))
+        self.output = nn.Linear(self.reader.output_size, outputs)
 
     def forward(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return (batch, classes) logits of sequences packed in their own order, the longest first, or padded."""
+        """Return (batch, outputs) of sequences packed in their own order, the longest first, or padded."""
+        return self.logits(self.pooled(inputs, lengths))
+
+    def pooled(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return one vector per sequence."""
         x = per_step(lambda steps: self.embedding_dropout(self.embedding(steps)), inputs)
         outputs, state = self.reader(x, None, lengths)
-        return self.logits(self.pooling(outputs, self.reader.last(state), lengths))
+        pooled: Tensor = self.pooling(outputs, self.reader.last(state), lengths)
+        return pooled
 
     def logits(self, pooled: Tensor) -> Tensor:
-        """Return (batch, classes) logits from one vector per sequence."""
-        logits = class_logits(self.output(self.output_dropout(pooled)))
-        return logits if self.training or not self.config.calibrate else logits / self.temperature
+        """Return the model's outputs from one vector per sequence."""
+        raise NotImplementedError
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
         if self.meaning.vocabulary is None:
@@ -76,6 +77,24 @@ class Classifier(SequenceModel):
 
     def step_graph(self) -> StepGraph | None:
         return stream.step_graph(self)
+
+
+class Classifier(PooledModel):
+    """Classifier of sequences: two classes have one logit, the second's, as in the paper; more have one each."""
+
+    settings, metadata = ClassifyConfig, Meaning
+    temperature: Tensor
+
+    def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = "") -> None:
+        classes = len(meaning.labels)
+        super().__init__(config, meaning, fingerprint, 1 if classes == 2 else classes)
+        if config.calibrate:
+            self.register_buffer("temperature", torch.ones(()))
+
+    def logits(self, pooled: Tensor) -> Tensor:
+        """Return (batch, classes) logits from one vector per sequence."""
+        logits = class_logits(self.output(self.output_dropout(pooled)))
+        return logits if self.training or not self.config.calibrate else logits / self.temperature
 
 
 class Standardise(nn.Module):
@@ -218,7 +237,7 @@ def shuffled(lengths: Tensor, batch_size: int, *name: str | int, pool: int = POO
     return [groups[place] for place in permutation(len(groups), *name, "batches").tolist()]
 
 
-def encode(sequences: Sequence[Any], targets: Tensor, meaning: Meaning, config: ClassifyConfig) -> Encoded:
+def encode(sequences: Sequence[Any], targets: Tensor, meaning: Meaning, config: Any) -> Encoded:
     """Encode texts as the ids of their words, one without words as an unknown word; numbers stay as they are."""
     cut = [sequence[: config.max_length] for sequence in sequences]
     if meaning.vocabulary is None:

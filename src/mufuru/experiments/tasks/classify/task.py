@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +13,14 @@ from torch.nn.functional import cross_entropy
 import mufuru
 from mufuru.experiments.data import PARTS, DataError, alike, sst
 from mufuru.experiments.data import labelled as labelled_files
-from mufuru.experiments.data.examples import Labelled
+from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.labelled import examples_of
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.classify import scores
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
-from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Standardise, encode, shuffled
+from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Encoded, Standardise, encode, shuffled
 from mufuru.experiments.tasks.classify.use import known_of
 from mufuru.experiments.tasks.task import Batches, HowToRead, State, Step, Totals, packed_rows
 from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
@@ -29,16 +29,15 @@ EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
 
 
-class ClassifyTask:
-    """Sequences, model and metrics of one run."""
+class LabelledTask:
+    """Sequences with targets, their batches and a model of them: shared by the tasks classify, regress and tag."""
 
-    metric = "accuracy"
-    higher_is_better = True
+    model: ClassVar[Callable[..., Any]]
+    """Made from settings, meaning and fingerprint."""
 
-    def __init__(self, config: ClassifyConfig, labelled: Labelled | None = None) -> None:
+    def __init__(self, config: Any, labelled: Labelled) -> None:
         self.config = config
-        self.metric, self.higher_is_better = config.selection_metric, config.selection_metric != "loss"
-        self.labelled = data = load(config.data) if labelled is None else labelled
+        self.labelled = data = labelled
         self.description = data.description
         self.layout = None if data.layout is None else data.layout.to_json()
         examples = {split: getattr(data, split) for split in PARTS}
@@ -46,31 +45,41 @@ class ClassifyTask:
             raise SettingError("vectors are for words, and the data is numeric: leave vectors out")
         vocabulary, self.vectors = None, None
         if data.kind == "text":
-            texts = {split: [text[: config.max_length] for text in some.sequences] for split, some in examples.items()}
+            texts = {split: self.texts(split) for split in examples}
             vocabulary, self.vectors = read_words(config, config.data.data_dir, texts)
-        self.meaning = Meaning(data.labels, vocabulary, data.channels)
-        self._encoded = {
-            split: encode(some.sequences, some.targets, self.meaning, config) for split, some in examples.items()
-        }
-        self.class_weights = None if config.class_weights == "none" else balanced(data.train.targets, len(data.labels))
+        self.meaning = self.read_meaning(vocabulary)
+        self._encoded = {split: self.encode(some) for split, some in examples.items()}
         self._fixed = {
             split: Batches(encoded.batch, encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH))
             for split, encoded in self._encoded.items()
             if split != "train"
         }
 
-    def check_new(self) -> None:
-        """Refuse numbers to predict as labels, and other data that is probably meant otherwise."""
-        if self.labelled.doubts and not self.config.data.numeric_classes:
-            raise DataError(self.labelled.doubts[0])
+    def texts(self, split: str) -> list[list[str]]:
+        """Return the words of a part as far as they are read."""
+        return [text[: self.config.max_length] for text in getattr(self.labelled, split).sequences]
+
+    def read_meaning(self, vocabulary: Vocabulary | None) -> Meaning:
+        """Return the meaning of the model's numbers."""
+        return Meaning(self.labelled.labels, vocabulary, self.labelled.channels)
+
+    def encode(self, examples: Examples) -> Encoded:
+        return encode(examples.sequences, examples.targets, self.meaning, self.config)
+
+    def take(self, examples: Examples, note: str) -> None:
+        """Have these examples as the only part, "data"."""
+        self.description = f"{note}; {len(examples):,} examples"
+        encoded = self.encode(examples)
+        groups = encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH)
+        self._encoded, self._fixed = {"data": encoded}, {"data": Batches(encoded.batch, groups)}
 
     @property
     def fingerprint(self) -> str:
         """The sha256 of the data and its known words, wherever they were read from."""
         return hashlib.sha256(json.dumps([self.labelled.fingerprint, self.meaning.to_json()]).encode()).hexdigest()
 
-    def build(self) -> Classifier:
-        model = Classifier(self.config, self.meaning, self.fingerprint)
+    def build(self) -> Any:
+        model = type(self).model(self.config, self.meaning, self.fingerprint)
         if isinstance(model.embedding, Standardise):
             model.embedding.measure(self._encoded["train"].steps)
         elif self.vectors and self.meaning.vocabulary:
@@ -88,11 +97,43 @@ class ClassifyTask:
         return Batches(encoded.batch, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
 
     def rows(self, batch: Batch) -> int:
-        return len(batch.targets)
+        return len(batch.which)
 
     def share(self, batch: Batch, rows: slice) -> Batch:
         """Return some sequences."""
         return Batch(packed_rows(batch.inputs, rows), batch.targets[rows], batch.which[rows])
+
+    def inspect(self, model: nn.Module) -> dict[str, Any]:
+        """Return a description of the data, and a MuFuRU's operations over validation by class of the word it reads,
+        `operation_weights`."""
+        facts: dict[str, Any] = {"data": self.description}
+        if self.config.cell.cell != "mufuru":
+            return facts
+        return facts | operation_weights(model, self._fixed["valid"], self.words)
+
+    @property
+    def words(self) -> Vocabulary | None:
+        """The vocabulary, where it is one of words."""
+        return None if self.config.data.cut == "characters" else self.meaning.vocabulary
+
+
+class ClassifyTask(LabelledTask):
+    """Sequences, model and metrics of one run."""
+
+    metric: str = "accuracy"
+    higher_is_better = True
+    model = Classifier
+
+    def __init__(self, config: ClassifyConfig, labelled: Labelled | None = None) -> None:
+        self.metric, self.higher_is_better = config.selection_metric, config.selection_metric != "loss"
+        data = load(config.data) if labelled is None else labelled
+        super().__init__(config, data)
+        self.class_weights = None if config.class_weights == "none" else balanced(data.train.targets, len(data.labels))
+
+    def check_new(self) -> None:
+        """Refuse numbers to predict as labels, and other data that is probably meant otherwise."""
+        if self.labelled.doubts and not self.config.data.numeric_classes:
+            raise DataError(self.labelled.doubts[0])
 
     def step(self, model: nn.Module, batch: Batch, state: State) -> Step:
         logits: Tensor = model(batch.inputs)
@@ -126,18 +167,14 @@ class ClassifyTask:
         return {} if targets.is_floating_point() else scores.details(logits, targets, self.meaning.labels)
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """Return a description of the data; and a MuFuRU's operations over validation: by class of the word it reads,
-        `operation_weights`, and where there are words `walk`, in "sentences"."""
-        facts: dict[str, Any] = {"data": self.description}
+        """Return as `LabelledTask` does, "details" of one's own data, the temperature, and where there are words
+        `walk`, in "sentences"."""
+        facts = super().inspect(model)
         if self.config.data.data is not None:
             facts["details"] = {split: self.details(model, split) for split in ("valid", "test")}
         if self.config.calibrate:
             facts["temperature"] = float(model.get_buffer("temperature"))
-        if self.config.cell.cell != "mufuru":
-            return facts
-        words = None if self.config.data.cut == "characters" else self.meaning.vocabulary
-        facts |= operation_weights(model, self._fixed["valid"], words)
-        if words is not None:
+        if self.config.cell.cell == "mufuru" and self.words is not None:
             valid = self.labelled.valid
             facts["sentences"] = walk(model, self.meaning, self.config, valid.sequences, valid.targets)
         return facts
@@ -150,12 +187,7 @@ class NewData(ClassifyTask):
         self.config, self.meaning, self.class_weights = config, model.meaning, None
         known = known_of(model, config, how)
         found = alike.labelled(file, known, how.format, (how.text_column, how.label_column, None))
-        examples = examples_of(list(found.examples), model.meaning.labels)
-        self.description = f"{found.note}; {len(examples):,} examples"
-        encoded = encode(examples.sequences, examples.targets, self.meaning, config)
-        groups = encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH)
-        self._encoded = {"data": encoded}
-        self._fixed = {"data": Batches(encoded.batch, groups)}
+        self.take(examples_of(list(found.examples), model.meaning.labels), found.note)
 
 
 def load(data: DataConfig) -> Labelled:

@@ -11,8 +11,7 @@ from mufuru.experiments.data import DataError, alike
 from mufuru.experiments.data.layout import Layout
 from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.text import CUTS
-from mufuru.experiments.tasks.classify.config import ClassifyConfig
-from mufuru.experiments.tasks.classify.model import Classifier, encode
+from mufuru.experiments.tasks.classify.model import encode
 from mufuru.experiments.tasks.task import (
     HowToRead,
     Prediction,
@@ -28,7 +27,7 @@ from mufuru.experiments.tasks.task import (
 class Predictor:
     """A classifier for `mufuru predict`; no prediction depends on the others of its batch."""
 
-    def __init__(self, model: Classifier, config: ClassifyConfig) -> None:
+    def __init__(self, model: Any, config: Any) -> None:
         self.model, self.config, self.meaning = model.eval(), config, model.meaning
 
     def read(self, line: str) -> list[str] | Tensor:
@@ -59,7 +58,7 @@ class Predictor:
                 for row in probabilities]  # fmt: skip
 
 
-def known_of(model: Classifier, config: ClassifyConfig, how: HowToRead) -> alike.Known:
+def known_of(model: Any, config: Any, how: HowToRead) -> alike.Known:
     """Return what a classifier takes; a run without a layout has the columns of its settings."""
     data, meaning = config.data, model.meaning
     columns = {"text": data.text_column, "label": data.label_column, "format": data.format}
@@ -107,8 +106,11 @@ class SequenceReader(Reader):
         else:
             # the outputs of a prefix are the first outputs: only the pooling is computed for each
             logits = self.model.logits(self.model.pooling(prefixes(outputs), outputs.flip(0)))
-        tops = ranked(logits.flip(0).double().softmax(1), self.labels)
-        return [StepPrediction(top) for top in tops]
+        return self.predictions(logits.flip(0))
+
+    def predictions(self, logits: Tensor) -> list[StepPrediction]:
+        """Return the predictions of (steps, outputs) of the model, by step."""
+        return [StepPrediction(top) for top in ranked(logits.double().softmax(1), self.labels)]
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,20 @@
+"""Learn the next values of series, with intervals."""
+
+from mufuru.experiments.tasks.forecast.config import PRESETS, ForecastConfig
+from mufuru.experiments.tasks.forecast.model import Forecaster
+from mufuru.experiments.tasks.forecast.task import ForecastTask
+from mufuru.experiments.tasks.forecast.use import Predictor
+from mufuru.experiments.tasks.task import Kind
+
+__all__ = ["KIND", "PRESETS", "ForecastConfig", "ForecastTask"]
+
+KIND = Kind(
+    ForecastConfig,
+    ForecastTask,
+    PRESETS,
+    restore=Forecaster.restored,
+    predictor=Predictor,
+    noun="forecaster of series",
+    data="series of numbers",
+    pipeline=lambda config: "time-series-forecasting",
+)

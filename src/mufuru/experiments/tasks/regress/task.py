@@ -1,0 +1,170 @@
+"""The regression task: sequences in, a number out; its model, metrics, predictions and the explorer's view."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mufuru.experiments.data import DataError, alike, targets
+from mufuru.experiments.data.examples import Labelled
+from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.tasks.classify.model import Batch, PooledModel, encode
+from mufuru.experiments.tasks.classify.task import LabelledTask
+from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
+from mufuru.experiments.tasks.classify.use import SequenceReader, known_of
+from mufuru.experiments.tasks.regress.config import FilesConfig, RegressConfig
+from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals
+from mufuru.experiments.tasks.words import Meaning
+
+
+@dataclass(frozen=True)
+class Scale(Meaning):
+    """The meaning of a regressor's numbers; `labels` names the target."""
+
+    mean: float = 0.0
+    """Mean of the training targets."""
+    deviation: float = 1.0
+    """Standard deviation of the training targets."""
+    lowest: float = 0.0
+    highest: float = 0.0
+    """The range of the training targets."""
+
+
+class Regressor(PooledModel):
+    """Regressor of sequences: the mean of the target, then its quantiles, in the units of the data."""
+
+    settings, metadata = RegressConfig, Scale
+    meaning: Scale
+
+    def __init__(self, config: RegressConfig, meaning: Scale, fingerprint: str = "") -> None:
+        super().__init__(config, meaning, fingerprint, 1 + len(config.quantiles))
+
+    def standardised(self, pooled: Tensor) -> Tensor:
+        """Return (batch, 1 + quantiles) in deviations from the mean of the training targets."""
+        outputs: Tensor = self.output(self.output_dropout(pooled))
+        return outputs
+
+    def logits(self, pooled: Tensor) -> Tensor:
+        return self.standardised(pooled) * self.meaning.deviation + self.meaning.mean
+
+
+def pinball(outputs: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:
+    """Return the quantile loss of every output, (..., quantiles), for targets of (...)."""
+    error = targets.unsqueeze(-1) - outputs
+    levels = torch.tensor(quantiles, dtype=outputs.dtype)
+    return torch.maximum(levels * error, (levels - 1) * error)
+
+
+class RegressTask(LabelledTask):
+    """Sequences with targets, model and metrics of one run."""
+
+    metric = "rmse"
+    higher_is_better = False
+    model = Regressor
+    meaning: Scale
+
+    def __init__(self, config: RegressConfig, labelled: Labelled | None = None) -> None:
+        super().__init__(config, load(config.data) if labelled is None else labelled)
+
+    def read_meaning(self, vocabulary: Vocabulary | None) -> Scale:
+        data = self.labelled
+        deviation, mean = torch.std_mean(data.train.targets.double(), correction=0)
+        lowest, highest = data.train.targets.aminmax()
+        numbers = (float(mean), float(deviation), float(lowest), float(highest))
+        return Scale(data.labels, vocabulary, data.channels, *numbers)
+
+    def step(self, model: Any, batch: Batch, state: State) -> Step:
+        outputs = model.standardised(model.pooled(batch.inputs))
+        # in float64: a mean far from 0 leaves little of float32 to the differences
+        wanted = ((batch.targets - self.meaning.mean) / self.meaning.deviation).to(outputs.dtype)
+        loss = (outputs[:, 0] - wanted).square().sum()
+        if self.config.quantiles:
+            loss = loss + pinball(outputs[:, 1:], wanted, self.config.quantiles).sum()
+        error = (outputs[:, 0].detach() - wanted).double() * self.meaning.deviation
+        apart = wanted.double() * self.meaning.deviation
+        sums = {"absolute": error.abs(), "squared": error.square(), "target": apart, "target squared": apart.square()}
+        return Step(loss, len(wanted), sums={name: values.sum() for name, values in sums.items()})
+
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        """Return the loss of standardised targets; MAE and RMSE in units of the data; and R², unless all targets are
+        the same."""
+        squared = totals.mean("squared")
+        metrics = {"loss": totals.mean("loss"), "mae": totals.mean("absolute"), "rmse": squared**0.5}
+        variance = totals.mean("target squared") - totals.mean("target") ** 2
+        # what is left of a variance of 0 is rounding
+        known = variance > 1e-9 * totals.mean("target squared")
+        return metrics | ({"r2": 1 - squared / variance} if known else {})
+
+
+class NewTargets(RegressTask):
+    """Another file for a trained regressor: one part, "data"."""
+
+    def __init__(self, model: Regressor, config: RegressConfig, file: Path, how: HowToRead) -> None:
+        self.config, self.meaning = config, model.meaning
+        columns = (how.text_column, how.label_column, None)
+        found = alike.labelled(file, known_of(model, config, how), how.format, columns)
+        self.take(targets.examples(list(found.examples)), found.note)
+
+
+def load(data: FilesConfig) -> Labelled:
+    if data.data is None:
+        raise DataError("regress needs sequences and their targets: name the file with --data")
+    return targets.load(
+        data.data,
+        valid=data.valid_data,
+        test=data.test_data,
+        text=data.text_column,
+        target=data.target_column,
+        split=data.split_column,
+        format=data.format,
+        cut=data.cut,
+        held_out=data.held_out,
+        seed=data.split_seed,
+    )
+
+
+class Estimate(NamedTuple):
+    """The expected target of a sequence, and its quantiles where the model has learnt some."""
+
+    value: float
+    quantiles: dict[str, float]
+
+
+class Predictor(LabelPredictor):
+    """A regressor for `mufuru predict`; no prediction depends on the others of its batch."""
+
+    @torch.no_grad()
+    def predict(self, sequences: list[Any]) -> list[Any]:
+        if not sequences:
+            return []
+        rows = torch.arange(len(sequences))
+        batch = encode(sequences, rows, self.meaning, self.config).batch(rows)
+        # a batch has the longest first
+        outputs = self.model.standardised(self.model.pooled(batch.inputs))[batch.which.argsort()].double()
+        values = (outputs * self.meaning.deviation + self.meaning.mean).tolist()
+        levels = [f"{quantile:g}" for quantile in self.config.quantiles]
+        # separately learnt quantiles may cross
+        return [Estimate(value, dict(zip(levels, sorted(rest), strict=True))) for value, *rest in values]
+
+
+class RegressReader(SequenceReader):
+    """Reader of texts and series for the explorer: the estimate so far, as a share of the range of training."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    def steps(self, text: str) -> Steps:
+        read = super().steps(text)
+        scale: Scale = self.model.meaning
+        note = (f"After each step: the {scale.labels[0]} so far. Its percentage is its place between the lowest and "
+                f"the highest of the training data, {scale.lowest:.4g} and {scale.highest:.4g}.")  # fmt: skip
+        return Steps(read.tokens, read.x, [*read.notes, note])
+
+    def predictions(self, logits: Tensor) -> list[StepPrediction]:
+        scale: Scale = self.model.meaning
+        places = ((logits[:, 0].double() - scale.lowest) / (scale.highest - scale.lowest)).clamp(0, 1)
+        return [StepPrediction([(f"{value:.4g}", round(place, 6))])
+                for value, place in zip(logits[:, 0].tolist(), places.tolist(), strict=True)]  # fmt: skip

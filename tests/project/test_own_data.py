@@ -1,0 +1,40 @@
+"""`benchmarks/own_data.py`: its data made from sources, and its table from its record."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+
+
+def test_calls_and_definitions_of_a_line() -> None:
+    import own_data
+
+    (one, other) = own_data.calls("def run(a):\n    if (b := os.path.join(a, [2])): print(a.b, x)\n")
+    assert list(zip(*one, strict=True)) == [
+        ("def", "O"), ("run", "B-DEF"), ("(", "O"), ("a", "O"), (")", "O"), (":", "O")
+    ]  # fmt: skip
+    named = [(name, label) for name, label in zip(*other, strict=True) if label != "O"]
+    assert named == [("os", "B-CALL"), (".", "I-CALL"), ("path", "I-CALL"), (".", "I-CALL"), ("join", "I-CALL"),
+                     ("print", "B-CALL")]  # fmt: skip
+
+
+def test_the_table_is_the_records() -> None:
+    import own_data
+
+    record = json.loads((BENCHMARKS / "results" / "own_data.json").read_text())
+    # a row that was not measured yet is left out
+    assert list(record["rows"]) == [case for case in own_data.CASES if case in record["rows"]]
+    assert (BENCHMARKS / "results" / "own_data.md").read_text() == own_data.tables(record)
+    for row in record["rows"].values():
+        assert row["models"].keys() == {"mufuru", "gru"}
+        assert row["baselines"]
