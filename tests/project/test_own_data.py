@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def own_data(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    return importlib.import_module("own_data")
 
 
-def test_calls_and_definitions_of_a_line() -> None:
-    import own_data
-
+def test_calls_and_definitions_of_a_line(own_data: Any) -> None:
     (one, other) = own_data.calls("def run(a):\n    if (b := os.path.join(a, [2])): print(a.b, x)\n")
     assert list(zip(*one, strict=True)) == [
         ("def", "O"), ("run", "B-DEF"), ("(", "O"), ("a", "O"), (")", "O"), (":", "O")
@@ -28,9 +29,7 @@ def test_calls_and_definitions_of_a_line() -> None:
                      ("print", "B-CALL")]  # fmt: skip
 
 
-def test_the_table_is_the_records() -> None:
-    import own_data
-
+def test_the_table_is_the_records(own_data: Any) -> None:
     record = json.loads((BENCHMARKS / "results" / "own_data.json").read_text())
     # a row that was not measured yet is left out
     assert list(record["rows"]) == [case for case in own_data.CASES if case in record["rows"]]
