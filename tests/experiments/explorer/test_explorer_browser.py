@@ -108,17 +108,18 @@ def test_words_that_are_members_of_every_object_are_words(visit: Callable[..., V
     assert "“toString” came, with" in panel(page, "words").inner_text()
 
 
-def test_clicks_choose_token_and_unit_and_the_sum_is_exact(visit: Callable[..., Visit]) -> None:
+def test_a_click_on_the_map_shows_the_exact_sum(visit: Callable[..., Visit]) -> None:
     page = visit().open(run="mufuru-8", text=FORMULA)
+    unit = shipped_runs()[0].answer(view())["map"]["order"][6]
     body = panel(page, "mufuru-8").locator(".figure > svg")
     box = body.bounding_box()
     assert body.locator("text").all_text_contents().count("AND") == 1
     column = page.locator(".token-frame").bounding_box()["width"]
-    # the last but one of the eight units; rows are 18 high and there are 6 below them
-    body.click(position={"x": 2.5 * column, "y": box["height"] - 6 - 1.5 * 18})
-    until(page, "document.getElementById('unit').value === '6'")
-    page.wait_for_selector("h3:has-text('Unit 6 at “AND”')")
-    answer = shipped_runs()[0].answer(view(unit=6))
+    # the last but one of the eight rows; they are 18 high, and the table of seven operations is below them
+    body.click(position={"x": 2.5 * column, "y": box["height"] - 6 - 32 - 7 * 24 - 1.5 * 18})
+    until(page, f"document.getElementById('unit').value === '{unit}'")
+    page.wait_for_selector(f"h3:has-text('Unit {unit} at “AND”')")
+    answer = shipped_runs()[0].answer(view(unit=unit))
     rows = panel(page, "mufuru-8").locator(".sum tbody tr")
     shown = [number(row.locator("td").last.inner_text()) for row in rows.all()]
     # told in four places
@@ -127,6 +128,20 @@ def test_clicks_choose_token_and_unit_and_the_sum_is_exact(visit: Callable[..., 
     assert total == pytest.approx(answer["unit"]["after"][2], abs=0.6e-4)
     # each of seven parts is rounded
     assert sum(shown) == pytest.approx(total, abs=8 * 0.5e-4)
+
+
+def test_the_map_has_a_colour_for_every_operation(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=FORMULA)
+    found = shipped_runs()[0].answer(view())
+    names = [found["ops"][op] for row in found["map"]["ops"] for op in row]
+    texts = page.locator(".figure > svg text").all_text_contents()
+    assert {name: texts.count(name) for name in found["ops"]} == {name: names.count(name) for name in found["ops"]}
+    swatches = page.eval_on_selector_all(".labels rect", "all => all.map(one => one.getAttribute('fill'))")
+    assert len(set(swatches)) == len(found["ops"])
+    page.click("text=state >> nth=-1")
+    until(page, "location.hash.includes('cells=states')")
+    page.wait_for_selector(".labels text:text('States')")
+    assert not set(found["ops"]) & set(page.locator(".figure > svg text").all_text_contents())
 
 
 def test_forbidding_and_forcing_change_the_prediction(visit: Callable[..., Visit]) -> None:
@@ -221,7 +236,9 @@ def test_arrow_keys_walk_through_the_figure(visit: Callable[..., Visit]) -> None
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
         page.wait_for_timeout(50)
-    page.wait_for_selector("h3:has-text('Unit 1 at “AND”')")
+    order = shipped_runs()[0].answer(view())["map"]["order"]
+    below = order[min(7, order.index(0) + 1)]
+    page.wait_for_selector(f"h3:has-text('Unit {below} at “AND”')")
     assert page.evaluate("document.activeElement.className") == "figure"
     assert "“AND”, token 3 of 7" in page.inner_text("#said")
 
@@ -260,7 +277,7 @@ def test_pictures_can_be_saved(visit: Callable[..., Visit], kind: str, tmp_path:
 def test_every_number_is_in_a_table(visit: Callable[..., Visit]) -> None:
     page = visit().open(run="mufuru-8", text=FORMULA, tables="1", units="one", unit="2")
     answer = shipped_runs()[0].answer(view(unit=2))
-    weights, states = page.locator(".tables table").all()
+    weights, states, leaders = page.locator(".tables table").all()
     rows = [[cell.inner_text() for cell in row.locator("td").all()] for row in weights.locator("tbody tr").all()]
     found = [[float(value) for value in row[2:]] for row in rows]
     for row, expected in zip(found, answer["unit"]["weights"], strict=True):
@@ -268,6 +285,8 @@ def test_every_number_is_in_a_table(visit: Callable[..., Visit]) -> None:
     assert [row[0] for row in rows] == [prediction["top"][0][0] for prediction in answer["predictions"]]
     first = [number(cell.inner_text()) for cell in states.locator("tbody tr").first.locator("td").all()]
     assert first == pytest.approx([value * 1e-4 for value in answer["states"]["values"][0]], abs=1e-9)
+    led = [cell.inner_text().split()[0] for cell in leaders.locator("tbody tr").first.locator("td").all()]
+    assert led == [answer["ops"][op] for op in answer["map"]["ops"][0]]
 
 
 def test_a_language_model_shows_the_next_word(visit: Callable[..., Visit]) -> None:

@@ -161,7 +161,10 @@ function controls() {
   options(by("direction"), directions.map((name, k) => [k, name]), state.direction);
   by("layer-label").hidden = most("layers") < 2;
   by("direction-label").hidden = most("directions") < 2;
-  for (const radio of document.getElementsByName("units")) radio.checked = radio.value === state.units;
+  for (const name of ["units", "cells"]) {
+    for (const radio of document.getElementsByName(name)) radio.checked = radio.value === state[name];
+    by(name).hidden = !union(infos()).length;
+  }
   by("tables").checked = state.tables;
 }
 
@@ -191,7 +194,7 @@ function wire() {
   on("unit", "input", () => by("unit").value && choose({ unit: Math.trunc(Number(by("unit").value)), units: "one" }));
   on("layer", "change", () => set({ layer: Number(by("layer").value) }));
   on("direction", "change", () => set({ direction: Number(by("direction").value) }));
-  on("units", "change", (event) => set({ units: event.target.value }));
+  for (const name of ["units", "cells"]) on(name, "change", (event) => set({ [name]: event.target.value }));
   on("tables", "change", () => set({ tables: by("tables").checked }));
   on("allow", "click", () => { set({ forbid: [], force: "" }); by("text").focus(); });
   on("link", "click", copyLink);

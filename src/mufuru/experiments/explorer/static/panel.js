@@ -3,7 +3,7 @@
 import { palette } from "./colour.js";
 import { decomposition, distribution } from "./details.js";
 import { html, percent, signed, visible } from "./dom.js";
-import { draw, legend, states } from "./figure.js";
+import { draw, leader, legend, states } from "./figure.js";
 import { layout, under } from "./layout.js";
 import { inWords } from "./predictions.js";
 import { forRun } from "./switches.js";
@@ -19,8 +19,11 @@ export function panel({ info, answer, baseline, error }, state, width, choose) {
   }
   const chosen = { token: chosenToken(state.token, answer), unit: Math.min(state.unit, info.units - 1) };
   const tokens = answer.tokens.map((token) => visible(token));
-  const place = layout(tokens, answer.ops?.length ?? 0, info.units, info.takes, width);
-  const look = { colours: palette(), mode: state.units, baseline, description: description(answer, info) };
+  // with interventions, the rows stay where they were without
+  const order = (baseline ?? answer).map?.order ?? [...Array(info.units).keys()];
+  const place = layout(tokens, answer.ops?.length ?? 0, order, info.takes, width);
+  const cells = answer.map ? state.cells : "states";
+  const look = { colours: palette(), mode: state.units, cells, baseline, description: description(answer, info) };
   const options = { ...chosen, ...look };
   const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, baseline ? 330 : 220) };
   const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
@@ -45,7 +48,14 @@ export function chosenToken(token, answer) {
 /** The text of the live region. */
 export function sayChosen(answer, { token, unit }) {
   const where = `“${visible(answer.tokens[token])}”, token ${token + 1} of ${answer.tokens.length}`;
-  return `${where}: ${inWords(answer.predictions[token])}; state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  return `${where}: ${inWords(answer.predictions[token])}; ${sayUnit(answer, token, unit)}`;
+}
+
+function sayUnit(answer, token, unit) {
+  const state = `state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  if (!answer.map) return state;
+  const { op, share } = leader(answer, token, unit);
+  return `${state}, led by ${answer.ops[op]} with ${percent(share)}`;
 }
 
 /** The title of a saved picture. */
@@ -90,7 +100,7 @@ function noOperations(info) {
 }
 
 function description(answer, info) {
-  const rows = `predictions, ${answer.ops ? "operation weights and " : ""}states over ${answer.tokens.length} tokens`;
+  const rows = `predictions, ${answer.ops ? "operation weights, leading operations and " : ""}states over ${answer.tokens.length} tokens`;
   const end = `It says ${inWords(answer.predictions.at(-1))}. All numbers are in the tables.`;
   return `Figure of ${info.name}: ${rows}. ${end}`;
 }
@@ -100,7 +110,7 @@ function figure({ labels, body }, answer, info, place, chosen, readout, choose) 
   const tokens = answer.tokens.length, ops = answer.ops?.length ?? 0;
   const at = (event) => {
     const box = body.getBoundingClientRect();
-    return under(place, event.clientX - box.left, event.clientY - box.top, tokens, ops, info.units);
+    return under(place, event.clientX - box.left, event.clientY - box.top, tokens, ops);
   };
   const say = (text) => { readout.textContent = text ?? sayChosen(answer, chosen); };
   body.addEventListener("pointermove", (event) => say(sayUnder(answer, at(event))));
@@ -109,17 +119,17 @@ function figure({ labels, body }, answer, info, place, chosen, readout, choose) 
     const { token, unit } = at(event);
     if (token >= 0) choose({ token, ...(unit >= 0 ? { unit } : {}) });
   });
-  const onkeydown = (event) => move(event, chosen, tokens, info.units, choose);
+  const onkeydown = (event) => move(event, chosen, tokens, place.order, choose);
   const name = `Figure of ${info.name}: the arrow keys choose token and unit`;
   const box = { class: "figure", tabindex: 0, role: "group", "aria-label": name, onkeydown };
   return html("div", box, html("div", { class: "labels" }, labels), body);
 }
 
-function move(event, { token, unit }, tokens, units, choose) {
-  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
+function move(event, { token, unit }, tokens, order, choose) {
+  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value)), row = order.indexOf(unit);
   const target = {
     ArrowLeft: { token: clamp(token - 1, tokens) }, ArrowRight: { token: clamp(token + 1, tokens) },
-    ArrowUp: { unit: clamp(unit - 1, units) }, ArrowDown: { unit: clamp(unit + 1, units) },
+    ArrowUp: { unit: order[clamp(row - 1, order.length)] }, ArrowDown: { unit: order[clamp(row + 1, order.length)] },
     Home: { token: 0 }, End: { token: tokens - 1 },
   }[event.key];
   if (!target || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -134,6 +144,6 @@ function sayUnder(answer, { token, op, unit }) {
     const [mean, own] = [answer.weights, answer.unit.weights].map((rows) => rows[token][op].toFixed(3));
     return `${name}, ${answer.ops[op]}: mean weight ${mean}, in unit ${answer.unit.index} ${own}`;
   }
-  if (unit >= 0) return `${name}, state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  if (unit >= 0) return `${name}, ${sayUnit(answer, token, unit)}`;
   return `${name}: ${inWords(answer.predictions[token])}`;
 }
