@@ -225,7 +225,7 @@ def test_everything_can_be_reached_by_keyboard(visit: Callable[..., Visit]) -> N
     for name in ("skip", "run", "with", "link", "svg", "png", "theme", "text", "forbid-keep", "force-forget", "token",
                  "unit", "tables", "figure", "scroll"):  # fmt: skip
         assert name in reached, name
-    assert reached.index("text") < reached.index("forbid-keep") < reached.index("figure")
+    assert reached.index("text") < reached.index("figure") < reached.index("forbid-keep")
 
 
 def test_arrow_keys_walk_through_the_figure(visit: Callable[..., Visit]) -> None:
@@ -307,6 +307,31 @@ def test_a_classifier_and_a_series(visit: Callable[..., Visit]) -> None:
     wait_for_tokens(page, 120)
     assert headline(page, "series") in ("1", "2")
     assert fits(page)
+    # a line with the operations beneath, and no slanted numbers
+    points = page.get_attribute(".figure polyline.series", "points").split()
+    assert len(points) == 120
+    heights = [float(point.split(",")[1]) for point in points]
+    assert heights == sorted(heights, reverse=True)
+    assert heights[0] > heights[-1] + 40
+    assert page.locator(".figure text[transform]").count() == 0
+
+
+@pytest.mark.parametrize("run", ["mufuru-8", "series"])
+def test_on_a_phone_the_prediction_is_in_the_upper_half(visit: Callable[..., Visit], run: str) -> None:
+    text = WHOLE if run == "mufuru-8" else " ".join(str(k / 10) for k in range(120))
+    page = visit(PHONE).open(run=run, text=text)
+    box = panel(page, run).locator(".headline").bounding_box()
+    assert box["y"] + box["height"] < PHONE[1] / 2
+    assert box["y"] < page.locator("#operations").bounding_box()["y"]
+
+
+def test_panels_side_by_side_scroll_together(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", **{"with": "gru-8"}, text="1" + " 0 AND 1 OR" * 8, token="0")
+    one, other = page.locator(".figure").all()
+    one.evaluate("box => { box.scrollLeft = 120; }")
+    until(page, "[...document.querySelectorAll('.figure')].every(box => box.scrollLeft === 120)")
+    other.evaluate("box => { box.scrollLeft = 30; }")
+    until(page, "[...document.querySelectorAll('.figure')].every(box => box.scrollLeft === 30)")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -3,8 +3,9 @@
 // Colours are attributes and not rules of a style sheet, so that a saved picture is whole.
 
 import { LEVELS, inkOn, levelOf, rampOf, shade } from "./colour.js";
-import { svg, visible } from "./dom.js";
+import { svg, text, visible } from "./dom.js";
 import { ceiling, focus, titleOf } from "./predictions.js";
+import { chart, chartLabels } from "./series.js";
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", Roboto, sans-serif';
 
@@ -14,7 +15,8 @@ export function draw(answer, info, place, options) {
   const size = (width) => ({ width, height: place.height, viewBox: `0 0 ${width} ${place.height}`, "font-family": FONT });
   const labels = svg("svg", { ...size(place.labels), "aria-hidden": "true" }, ...rowLabels(answer, info, place, options));
   const body = svg("svg", { ...size(place.body), role: "img", "aria-label": options.description });
-  body.append(...heads(answer, place, options), ...bars(answer, info, place, options));
+  const heading = place.chart ? chart : heads;
+  body.append(...heading(answer, place, options), ...bars(answer, info, place, options));
   if (answer.ops) {
     const weights = options.mode === "one" ? answer.unit.weights : answer.weights;
     const colourOf = (value) => shade(colours.weights, levelOf(value, 0, 1));
@@ -57,15 +59,11 @@ export function reach(answer) {
   return Math.max(1, ...answer.states.values.map((row) => Math.max(...row.map(Math.abs)) * answer.states.scale));
 }
 
-function text(x, y, content, attributes = {}) {
-  return svg("text", { x, y, "font-size": 12, "dominant-baseline": "central", ...attributes }, content);
-}
-
 function rowLabels(answer, info, place, { colours, unit, mode, cells: shown }) {
   const right = place.labels - 10;
   const at = (y, content, more = {}) => text(right, y, content, { "text-anchor": "end", fill: colours.ink, ...more });
   const title = (y, content) => text(0, y - 12, content, { fill: colours.quiet, "font-size": 11, "font-weight": 600 });
-  const parts = [title(place.prediction, titleOf(info))];
+  const parts = [title(place.prediction, titleOf(info)), ...(place.chart ? chartLabels(answer, place, at, title) : [])];
   for (const [p, name] of [[1, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`], [0, "0"]]) {
     parts.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
   }
@@ -100,7 +98,7 @@ function heads(answer, place, { colours, token }) {
     const turn = { transform: `rotate(-55 ${x} ${y})`, "text-anchor": "start" };
     const turned = place.slanted ? turn : { "text-anchor": "middle" };
     const look = t === token ? { fill: colours.accent, "font-weight": 700 } : { fill: colours.ink };
-    return [text(x, y, visible(name), { "font-size": 13, ...turned, ...look })];
+    return [text(x, y, visible(name), { "font-size": 12, ...turned, ...look })];
   });
 }
 
@@ -152,7 +150,7 @@ function numbers(rows, place, colourOf) {
 /** Frames around the chosen token and unit. */
 function chosen(answer, place, { colours, token, unit }) {
   const frame = { fill: "none", stroke: colours.accent, "stroke-width": 2, rx: 3, "pointer-events": "none" };
-  const x = token * place.column - 1, top = place.prediction - 2;
+  const x = token * place.column - 1, top = place.chart ? 18 : place.prediction - 2;
   const row = place.units + place.order.indexOf(unit) * place.row - 1, end = answer.tokens.length * place.column;
   return [
     svg("rect", { ...frame, class: "token-frame", x, y: top, width: place.column + 1, height: place.height - top - 4 }),

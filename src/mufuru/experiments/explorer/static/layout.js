@@ -2,21 +2,24 @@
 
 const LABELS = 92;
 const RIGHT = 10;
-const LETTER = 6.8;
-const NARROW = { formula: 54, words: 38, characters: 18, series: 5 };
+const LETTER = 6.2;
+const NARROW = { formula: 47, words: 38, characters: 18, series: 4 };
 const WIDEST = 76;
 const TALLEST = 260;
+const CHART = 96;
 
 /** All measures of a figure of these tokens for a page of this width; `order` has the unit of each row. */
 export function layout(tokens, ops, order, takes, width) {
   const units = order.length;
   const column = Math.min(WIDEST, Math.max(NARROW[takes], (width - LABELS - RIGHT) / tokens.length));
   const longest = Math.max(...tokens.map((token) => [...token].length));
-  const slanted = longest * LETTER + 6 > column;
-  const head = slanted ? Math.min(100, 18 + longest * LETTER * 0.82) : 28;
-  const every = slanted ? Math.max(1, Math.ceil(15 / column)) : 1;
+  // numbers are drawn as a line, and only their places are written
+  const chart = takes === "series" ? CHART : 0;
+  const slanted = !chart && longest * LETTER + 2 > column;
+  const head = chart || (slanted ? Math.min(100, 18 + longest * LETTER * 0.82) : 28);
+  const every = chart ? Math.ceil(36 / column) : slanted ? Math.max(1, Math.ceil(15 / column)) : 1;
   const row = Math.max(3, Math.min(18, TALLEST / units));
-  const sizes = { order, labels: LABELS, column, slanted, every, head, row, prediction: head + 14, bars: 56, op: 24 };
+  const sizes = { order, chart, labels: LABELS, column, slanted, every, head, row, prediction: head + (chart ? 34 : 14), bars: 56, op: 24 };
   const first = sizes.prediction + sizes.bars + 30, map = units * row, table = ops * sizes.op;
   // the map first, unless it is so tall that the weights would be out of sight
   const below = map > TALLEST && ops > 0;

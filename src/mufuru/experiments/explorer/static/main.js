@@ -5,10 +5,10 @@ import { palette } from "./colour.js";
 import { picture, savePng, saveSvg } from "./download.js";
 import { html, visible } from "./dom.js";
 import { fromFragment, toFragment } from "./link.js";
-import { chosenToken, panel, sayChosen } from "./panel.js";
+import { chosenToken, panel, sayChosen, sayVerdict } from "./panel.js";
 import { forRun, switches, union } from "./switches.js";
 
-const SIDE_BY_SIDE = 1000;
+const SIDE_BY_SIDE = 860;
 const by = (id) => document.getElementById(id);
 const PROMPTS = {
   formula: ["Formula", "A value, then value and gate, value and gate: 1 0 AND 1 OR"],
@@ -104,6 +104,7 @@ function render() {
     box.scrollLeft = scrolled[name] ?? 0;
     showChosen(box);
     if (name === focused) box.focus({ preventScroll: true });
+    box.addEventListener("scroll", () => inStep(box));
   }
   afterwards();
 }
@@ -116,10 +117,18 @@ function showChosen(box) {
   if (frame.right > right) box.scrollLeft += frame.right - right + 12;
 }
 
+/** Scroll the figures of the other runs as far as this one: the same tokens stay in sight. */
+function inStep(box) {
+  for (const other of by("panels").querySelectorAll(".figure")) {
+    if (other !== box && Math.abs(other.scrollLeft - box.scrollLeft) > 1) other.scrollLeft = box.scrollLeft;
+  }
+}
+
 /** The text outside of the panels about the answers. */
 function afterwards() {
   const messages = [...new Set(shown.filter(({ error }) => error).map(({ error }) => error))];
   by("messages").replaceChildren(...messages.map((text) => html("p", { class: "error" }, text)));
+  by("verdict").textContent = shown.filter(({ answer }) => answer).map(sayVerdict).join(" ");
   const first = shown.find(({ answer }) => answer);
   const tokens = first?.answer.tokens ?? [];
   by("count").textContent = first ? `${tokens.length} token${tokens.length === 1 ? "" : "s"}` : "";
@@ -251,7 +260,8 @@ async function begin() {
     return;
   }
   wire();
-  const [first] = runs, beside = peers(first)[0]?.name ?? "";
+  // on a phone, a second run would only be in the way
+  const [first] = runs, beside = innerWidth < 700 ? "" : peers(first)[0]?.name ?? "";
   if (!location.hash) state = { ...state, run: first.name, with: beside, text: first.examples[0] ?? "" };
   set({});
 }

@@ -12,7 +12,7 @@ import { tables } from "./tables.js";
 /** A run's element, and its picture's parts for a download. `choose({token, unit})` is called on clicks and keys. */
 export function panel({ info, answer, baseline, error }, state, width, choose) {
   const name = { "aria-label": info.name, "data-run": info.name };
-  const element = html("article", { class: "card panel", ...name }, heading(info));
+  const element = html("article", { class: "card panel", ...name }, html("h2", {}, info.name));
   if (!answer) {
     element.append(html("p", { class: error ? "error" : "quiet" }, error ?? "Nothing to read yet."));
     return { element, parts: null };
@@ -34,6 +34,7 @@ export function panel({ info, answer, baseline, error }, state, width, choose) {
     figure(picture, answer, info, place, chosen, readout, choose),
     readout,
     html("div", { class: "scales" }, picture.legend),
+    html("p", { class: "quiet" }, facts(info)),
     html("div", { class: "details" }, distribution(answer, info, chosen.token, baseline), behind),
   );
   if (state.tables) element.append(tables(answer, state.units));
@@ -43,6 +44,12 @@ export function panel({ info, answer, baseline, error }, state, width, choose) {
 /** The chosen token; below 0 it is the last one. */
 export function chosenToken(token, answer) {
   return token < 0 ? answer.tokens.length - 1 : Math.min(token, answer.tokens.length - 1);
+}
+
+/** A run's last prediction in a sentence, for the place where operations are forbidden. */
+export function sayVerdict({ info, answer, baseline }) {
+  const now = inWords(answer.predictions.at(-1)), before = baseline && inWords(baseline.predictions.at(-1));
+  return `${info.name} says ${now}${before ? ` (with all operations ${before})` : ""}.`;
 }
 
 /** The text of the live region. */
@@ -69,15 +76,15 @@ function titles(answer, info, state, tokens) {
   };
 }
 
-function heading(info) {
+function facts(info) {
   const count = (n, name) => `${n.toLocaleString("en")} ${name}${n === 1 ? "" : "s"}`;
-  const facts = [info.cell, count(info.units, "unit")];
-  if (info.layers > 1) facts.push(count(info.layers, "layer"));
-  facts.push(count(info.parameters, "parameter"));
+  const found = [info.cell, count(info.units, "unit")];
+  if (info.layers > 1) found.push(count(info.layers, "layer"));
+  found.push(count(info.parameters, "parameter"));
   const { accuracy, perplexity } = info.scores;
-  if (accuracy !== undefined) facts.push(`test accuracy ${(100 * accuracy).toFixed(1)} %`);
-  if (perplexity !== undefined) facts.push(`test perplexity ${perplexity.toFixed(1)}`);
-  return html("div", { class: "heading" }, html("h2", {}, info.name), html("p", { class: "quiet" }, facts.join(" · ")));
+  if (accuracy !== undefined) found.push(`test accuracy ${(100 * accuracy).toFixed(1)} %`);
+  if (perplexity !== undefined) found.push(`test perplexity ${perplexity.toFixed(1)}`);
+  return found.join(" · ");
 }
 
 /** The last prediction, and the one with all operations. */
