@@ -321,6 +321,15 @@ def test_the_shipped_models_are_small() -> None:
         assert sum(path.stat().st_size for path in folder.iterdir()) < 16_000
 
 
+def test_the_opening_example_turns_on_one_operation() -> None:
+    run = shipped_runs()[0]
+    text = run.info()["examples"][0]
+    labels = {op: run.answer(view(text, forbid=(op,)))["predictions"][-1]["top"][0][0] for op in mufuru.PAPER}
+    last = run.answer(view(text))["predictions"][-1]
+    assert last["top"][0][0] == last["truth"] == "false"
+    assert [op for op, label in labels.items() if label == "true"] == ["mul"]
+
+
 def test_every_example_can_be_read() -> None:
     for run in shipped_runs():
         for text in run.info()["examples"]:

@@ -18,6 +18,7 @@ from explored_runs import FORMULA, shipped_runs, trained_folders, view
 from mufuru.experiments.explorer import shipped
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+OPENING = "0 1 XNOR 1 OR 1 XOR"
 WHOLE = "1 0 AND 0 OR 1 if/then 1 XNOR"
 
 
@@ -55,6 +56,18 @@ def wait_for_tokens(page: Any, count: int) -> None:
     until(page, f"document.getElementById('token').options.length === {count}")
 
 
+def violations(page: Any) -> list[str]:
+    """What axe-core objects to."""
+    axe: Any = importlib.import_module("axe_playwright_python.sync_playwright")
+    results = axe.Axe().run(page).response
+    assert len(results["passes"]) > 20
+    return [
+        f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for rule in results["violations"]
+        for node in rule["nodes"]
+    ]
+
+
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
@@ -62,10 +75,55 @@ def number(text: str) -> float:
 def test_the_first_page_shows_both_shipped_models(visit: Callable[..., Visit]) -> None:
     page = visit().open()
     assert page.title() == "mufuru explorer"
-    assert page.input_value("#text") == FORMULA
+    assert page.input_value("#text") == OPENING
     assert page.locator("[data-run]").count() == 2
-    assert headline(page) == "true"
+    assert headline(page) == "false"
     assert page.locator("#count").inner_text() == "7 tokens"
+
+
+def test_the_operation_that_decides_is_named_and_can_be_forbidden(visit: Callable[..., Visit]) -> None:
+    page = visit().open()
+    page.wait_for_selector("#try:not([hidden])")
+    assert page.inner_text("#deciding") == "Without mul, mufuru-8 says true (98.3 %) instead of false."
+    page.click("#try")
+    until(page, "document.querySelector('.headline b').textContent === 'true'")
+    assert "forbid=mul" in page.url
+    assert page.inner_text("#deciding") == ""
+    page.fill("#text", "1 1 NAND 0 NOR 1 XNOR 0 then/if 1 ABJ")
+    page.click("#allow")
+    until(page, "document.getElementById('deciding').textContent.includes('whichever single operation')")
+    assert page.locator("#try").is_hidden()
+
+
+def test_the_first_visit_is_guided(visit: Callable[..., Visit]) -> None:
+    page = visit(PHONE, "light", True).open()
+    assert "Step 1 of 4" in page.inner_text("#guide")
+    assert not violations(page)
+    page.focus("#guide .next")
+    for step in (2, 3, 4):
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#guide :text('Step {step} of 4')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#guide", state="hidden")
+    page.goto(page.url.partition("#")[0])
+    page.wait_for_selector("body[data-ready]")
+    assert page.locator("#guide").is_hidden()
+    page.click("#tour")
+    assert "Step 1 of 4" in page.inner_text("#guide")
+    page.keyboard.press("Escape")
+    assert page.locator("#guide").is_hidden()
+    assert page.evaluate("document.activeElement.id") == "tour"
+
+
+def test_a_long_text_has_an_overview_that_scrolls(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="words", text="the cat sat on the mat " * 20)
+    box = page.locator(".overview").bounding_box()
+    before = page.evaluate("document.querySelector('.figure').scrollLeft")
+    page.mouse.click(box["x"] + box["width"] / 4, box["y"] + 5)
+    until(page, f"document.querySelector('.figure').scrollLeft < {before} / 2")
+    page.fill("#text", "the cat")
+    wait_for_tokens(page, 3)
+    assert page.locator(".overview").count() == 0
 
 
 def test_typing_changes_the_prediction(visit: Callable[..., Visit]) -> None:
@@ -138,7 +196,7 @@ def test_the_map_has_a_colour_for_every_operation(visit: Callable[..., Visit]) -
     assert {name: texts.count(name) for name in found["ops"]} == {name: names.count(name) for name in found["ops"]}
     swatches = page.eval_on_selector_all(".labels rect", "all => all.map(one => one.getAttribute('fill'))")
     assert len(set(swatches)) == len(found["ops"])
-    page.click("text=state >> nth=-1")
+    page.check("[name=cells][value=states]")
     until(page, "location.hash.includes('cells=states')")
     page.wait_for_selector(".labels text:text('States')")
     assert not set(found["ops"]) & set(page.locator(".figure > svg text").all_text_contents())
@@ -222,8 +280,8 @@ def test_everything_can_be_reached_by_keyboard(visit: Callable[..., Visit]) -> N
             "document.activeElement.nextElementSibling : document.activeElement).outlineStyle"
         )
         assert outline != "none" or reached[-1] == "", reached[-1]
-    for name in ("skip", "run", "with", "link", "svg", "png", "theme", "text", "forbid-keep", "force-forget", "token",
-                 "unit", "tables", "figure", "scroll"):  # fmt: skip
+    for name in ("skip", "run", "with", "link", "svg", "png", "tour", "theme", "text", "forbid-keep", "force-forget",
+                 "token", "unit", "tables", "figure", "scroll"):  # fmt: skip
         assert name in reached, name
     assert reached.index("text") < reached.index("figure") < reached.index("forbid-keep")
 
@@ -338,20 +396,13 @@ def test_panels_side_by_side_scroll_together(visit: Callable[..., Visit]) -> Non
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_nothing_hinders_people(visit: Callable[..., Visit], size: tuple[int, int], theme: str) -> None:
     """axe-core finds nothing to object to: names, roles, contrast, order."""
-    axe: Any = importlib.import_module("axe_playwright_python.sync_playwright")
     page = visit(size, theme).open(
         run="mufuru-8", **{"with": "gru-8"}, text=FORMULA, tables="1", forbid="max", unit="3", units="one"
     )
     page.wait_for_selector(".headline :text('with all')")
     assert fits(page)
-    results = axe.Axe().run(page).response
-    wrong = [
-        f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
-        for rule in results["violations"]
-        for node in rule["nodes"]
-    ]
+    wrong = violations(page)
     assert not wrong, "\n".join(wrong)
-    assert len(results["passes"]) > 20
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

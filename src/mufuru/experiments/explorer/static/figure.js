@@ -44,7 +44,7 @@ function map(answer, place, colours) {
   const rows = answer.tokens.map((_, t) => place.order.map((unit) => leader(answer, t, unit)));
   const colourOf = ({ op, strength }) => shade(rampOf(colours, op), levelOf(strength, 0, 1));
   const names = place.column < 40 || place.row < 14 ? [] : rows.flatMap((row, t) => row.map((cell, k) => text(
-    (t + 0.5) * place.column, place.units + (k + 0.5) * place.row, visible(answer.ops[cell.op], Math.floor(place.column / 6)),
+    (t + 0.5) * place.column, place.units + (k + 0.5) * place.row, visible(answer.ops[cell.op], Math.floor(place.column / 5.6)),
     { "text-anchor": "middle", "font-size": 10, fill: inkOn(colourOf(cell)) })));
   return [...cells(rows, place.units, place.column, place.row, colourOf), ...names];
 }

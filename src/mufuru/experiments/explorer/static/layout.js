@@ -3,7 +3,7 @@
 const LABELS = 92;
 const RIGHT = 10;
 const LETTER = 6.2;
-const NARROW = { formula: 47, words: 38, characters: 18, series: 4 };
+const NARROW = { formula: 33, words: 38, characters: 18, series: 4 };
 const WIDEST = 76;
 const TALLEST = 260;
 const CHART = 96;
@@ -11,8 +11,10 @@ const CHART = 96;
 /** All measures of a figure of these tokens for a page of this width; `order` has the unit of each row. */
 export function layout(tokens, ops, order, takes, width) {
   const units = order.length;
-  const column = Math.min(WIDEST, Math.max(NARROW[takes], (width - LABELS - RIGHT) / tokens.length));
   const longest = Math.max(...tokens.map((token) => [...token].length));
+  // no gate is slanted
+  const narrow = takes === "formula" ? Math.max(NARROW.formula, longest * LETTER + 3) : NARROW[takes];
+  const column = Math.min(WIDEST, Math.max(narrow, (width - LABELS - RIGHT) / tokens.length));
   // numbers are drawn as a line, and only their places are written
   const chart = takes === "series" ? CHART : 0;
   const slanted = !chart && longest * LETTER + 2 > column;

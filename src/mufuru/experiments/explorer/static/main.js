@@ -3,12 +3,15 @@
 import * as api from "./api.js";
 import { palette } from "./colour.js";
 import { picture, savePng, saveSvg } from "./download.js";
+import { canAsk, deciding, inSentence } from "./deciding.js";
 import { html, visible } from "./dom.js";
+import { guide } from "./guide.js";
 import { fromFragment, toFragment } from "./link.js";
 import { chosenToken, panel, sayChosen, sayVerdict } from "./panel.js";
 import { forRun, switches, union } from "./switches.js";
 
 const SIDE_BY_SIDE = 860;
+const PAUSE = 250;
 const by = (id) => document.getElementById(id);
 const PROMPTS = {
   formula: ["Formula", "A value, then value and gate, value and gate: 1 0 AND 1 OR"],
@@ -22,6 +25,7 @@ let state = fromFragment(location.hash);
 let shown = [];
 let parts = [];
 let asked = null;
+let hinted = "";
 
 const infoOf = (name) => runs.find((run) => run.name === name);
 const peers = (info) => runs.filter((run) => run !== info && run.kind === info.kind && run.takes === info.takes);
@@ -64,16 +68,46 @@ async function refresh() {
     shown = infos().map((info) => ({ info, error: error.message }));
   }
   render();
+  await hint(mine.signal);
+}
+
+/** Say which operation decides the first run's answer, once the user pauses: it takes a pass for each. */
+async function hint(signal) {
+  const [run] = shown, asks = run && canAsk(run) ? JSON.stringify([run.info.name, state.text]) : "";
+  if (asks && asks === hinted) return;
+  hinted = "";
+  by("deciding").textContent = "";
+  by("try").hidden = true;
+  if (!asks) return;
+  await new Promise((done) => { setTimeout(done, PAUSE); });
+  if (signal.aborted) return;
+  try {
+    // the unit does not matter, and the same question need not be asked for each
+    const found = await deciding(run, { ...viewOf(run.info), unit: 0, layer: 0, direction: 0 }, signal);
+    if (signal.aborted) return;
+    by("deciding").textContent = inSentence(run, found);
+    hinted = asks;
+    if (!found) return;
+    by("try").textContent = `Forbid ${found.op}`;
+    by("try").onclick = () => { set({ forbid: [found.op], force: "" }); by(`forbid-${found.op}`).focus(); };
+    by("try").hidden = false;
+  } catch (error) {
+    if (error.name !== "AbortError") by("deciding").textContent = error.message;
+  }
+}
+
+function viewOf(info) {
+  const within = (value, count) => Math.min(value, count - 1);
+  return {
+    run: info.name, text: state.text, unit: within(state.unit, info.units), layer: within(state.layer, info.layers),
+    direction: within(state.direction, info.directions),
+  };
 }
 
 /** A run's answer, and the one without interventions beside it. */
 async function answers(info, signal) {
   if (!state.text.trim() && info.kind !== "lm") return { info };
-  const within = (value, count) => Math.min(value, count - 1);
-  const view = {
-    run: info.name, text: state.text, unit: within(state.unit, info.units), layer: within(state.layer, info.layers),
-    direction: within(state.direction, info.directions),
-  };
+  const view = viewOf(info);
   const { forbid, force } = forRun(info, state);
   const intervened = forbid.length > 0 || force !== null;
   try {
@@ -262,8 +296,10 @@ async function begin() {
   wire();
   // on a phone, a second run would only be in the way
   const [first] = runs, beside = innerWidth < 700 ? "" : peers(first)[0]?.name ?? "";
-  if (!location.hash) state = { ...state, run: first.name, with: beside, text: first.examples[0] ?? "" };
+  const fresh = !location.hash;
+  if (fresh) state = { ...state, run: first.name, with: beside, text: first.examples[0] ?? "" };
   set({});
+  guide(by("guide"), by("tour"), fresh);
 }
 
 begin();

@@ -5,6 +5,7 @@ import { decomposition, distribution } from "./details.js";
 import { html, percent, signed, visible } from "./dom.js";
 import { draw, leader, legend, states } from "./figure.js";
 import { layout, under } from "./layout.js";
+import { overview } from "./overview.js";
 import { inWords } from "./predictions.js";
 import { forRun } from "./switches.js";
 import { tables } from "./tables.js";
@@ -28,10 +29,13 @@ export function panel({ info, answer, baseline, error }, state, width, choose) {
   const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, baseline ? 330 : 220) };
   const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
   const behind = decomposition(answer, chosen.token) ?? noOperations(info);
+  const box = figure(picture, answer, info, place, chosen, readout, choose);
+  const wider = place.labels + place.body > 1.25 * width;
   element.append(
     headline(answer, info, baseline),
     ...answer.notes.map((note) => html("p", { class: "note" }, note)),
-    figure(picture, answer, info, place, chosen, readout, choose),
+    ...(wider ? [overview(answer, info, place, width, options.colours, box)] : []),
+    box,
     readout,
     html("div", { class: "scales" }, picture.legend),
     html("p", { class: "quiet" }, facts(info)),
