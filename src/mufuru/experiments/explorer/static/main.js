@@ -191,7 +191,7 @@ function controls() {
   by("text-label").textContent = label;
   by("text").placeholder = prompt;
   if (by("text").value !== state.text) by("text").value = state.text;
-  const chip = (text) => html("button", { type: "button", onclick: () => set({ text, token: -1 }) }, text);
+  const chip = (text) => html("button", { type: "button", onclick: () => set({ text, token: -1 }) }, visible(text, 60));
   const chips = info.examples.map(chip);
   if (by("examples").dataset.of !== info.name) by("examples").replaceChildren(...chips);
   by("examples").dataset.of = info.name;
