@@ -325,7 +325,7 @@ def test_pictures_can_be_saved(visit: Callable[..., Visit], kind: str, tmp_path:
         return
     root = ET.fromstring(data)
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    for word in ("mufuru-8 (mufuru, 8 units)", "gru-8 (gru, 8 units)", "if/then", "forget", "P(true)", "weight"):
+    for word in ("mufuru-8 (mufuru, 8 units)", "gru-8 (gru, 8 units)", "XNOR", "forget", "P(true)", "weight"):
         assert word in texts
     # nothing that is drawn depends on the page's style sheet
     drawn = [element for element in root.iter() if element.tag.rpartition("}")[2] in ("path", "text")]
