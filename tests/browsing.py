@@ -59,12 +59,17 @@ def browsing() -> Iterator[Any]:
 class Visit:
     """An open page. `leave` says what went wrong on it that nobody would see."""
 
-    def __init__(self, browser: Any, address: str, size: tuple[int, int] = DESKTOP, theme: str = "light") -> None:
+    def __init__(
+        self, browser: Any, address: str, size: tuple[int, int] = DESKTOP, theme: str = "light", first: bool = False
+    ) -> None:
         width, height = size
         self.address = address
         self.context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=theme, accept_downloads=True
         )
+        if not first:
+            # the explorer's guide is for those who were never there
+            self.context.add_init_script("localStorage.setItem('guide', 'done')")
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT)
         self.wrong: list[str] = []

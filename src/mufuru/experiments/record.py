@@ -9,6 +9,7 @@ last.safetensors         everything needed to resume
 previous.safetensors     the same, one checkpoint earlier
 layout.json              how the user's files were read: format, columns, guesses
 result.json              the metrics of the finished run; its presence marks the run as finished
+examples.json            a few texts or series of the validation data for `mufuru explore`, where the task has them
 dynamic.json             dynamic evaluation of a language model, if kept
 """
 
@@ -41,6 +42,7 @@ class RunFolder:
         self.previous = path / "previous.safetensors"
         self.weights = (self.best, self.best_before, self.last, self.previous)
         self.result = path / "result.json"
+        self.examples = path / "examples.json"
         self.dynamic = path / "dynamic.json"
 
     @property

@@ -140,6 +140,29 @@ def states_of(answer: dict[str, Any]) -> Tensor:
     return scale * torch.tensor(answer["states"]["values"])
 
 
+def test_the_map_has_the_leading_operation_of_every_unit_and_the_plots_order() -> None:
+    run = untrained("classify", hidden_size=9)
+    found = run.answer(view(SENTENCE))["map"]
+    reader: Any = run.reader
+    with torch.no_grad():
+        p = reader.layer.rnn.trace(reader.model.embedding(reader.steps(SENTENCE).x)).weights()
+    for step, unit in torch.cartesian_prod(torch.arange(8), torch.arange(9)).tolist():
+        weights = p[step, :, unit].tolist()
+        # told in thousandths
+        assert found["scale"] * found["shares"][step][unit] == pytest.approx(max(weights), abs=0.5e-3 + 1e-6)
+        assert found["ops"][step][unit] == weights.index(max(weights))
+    assert found["order"] == mufuru.plot.similar(p.double()) != list(range(9))
+
+
+def test_units_are_compared_over_all_of_a_long_text() -> None:
+    p = torch.full((200, 2, 3), 0.5)
+    # unit 0 differs from the others at the end alone
+    p[150:, 0, 0], p[150:, 1, 0] = 0.9, 0.1
+    assert numbers.leading(p)["order"] in ([0, 1, 2], [0, 2, 1], [1, 2, 0], [2, 1, 0])
+    p[:, :, 1] = p[:, :, 0]
+    assert numbers.leading(p)["order"] in ([0, 1, 2], [1, 0, 2], [2, 1, 0], [2, 0, 1])
+
+
 @pytest.mark.parametrize("zoneout", [0.0, 0.3])
 @pytest.mark.parametrize("unit", range(6))
 def test_contributions_add_up_to_the_new_state(unit: int, zoneout: float) -> None:
@@ -296,6 +319,15 @@ def test_the_shipped_models_are_small() -> None:
     for folder in shipped():
         assert {path.name for path in folder.iterdir()} == {"config.json", "result.json", "best.safetensors"}
         assert sum(path.stat().st_size for path in folder.iterdir()) < 16_000
+
+
+def test_the_opening_example_turns_on_one_operation() -> None:
+    run = shipped_runs()[0]
+    text = run.info()["examples"][0]
+    labels = {op: run.answer(view(text, forbid=(op,)))["predictions"][-1]["top"][0][0] for op in mufuru.PAPER}
+    last = run.answer(view(text))["predictions"][-1]
+    assert last["top"][0][0] == last["truth"] == "false"
+    assert [op for op, label in labels.items() if label == "true"] == ["mul"]
 
 
 def test_every_example_can_be_read() -> None:

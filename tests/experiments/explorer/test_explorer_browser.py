@@ -18,6 +18,7 @@ from explored_runs import FORMULA, shipped_runs, trained_folders, view
 from mufuru.experiments.explorer import shipped
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+OPENING = "0 1 XNOR 1 OR 1 XOR"
 WHOLE = "1 0 AND 0 OR 1 if/then 1 XNOR"
 
 
@@ -55,6 +56,18 @@ def wait_for_tokens(page: Any, count: int) -> None:
     until(page, f"document.getElementById('token').options.length === {count}")
 
 
+def violations(page: Any) -> list[str]:
+    """What axe-core objects to."""
+    axe: Any = importlib.import_module("axe_playwright_python.sync_playwright")
+    results = axe.Axe().run(page).response
+    assert len(results["passes"]) > 20
+    return [
+        f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
+        for rule in results["violations"]
+        for node in rule["nodes"]
+    ]
+
+
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
@@ -62,10 +75,55 @@ def number(text: str) -> float:
 def test_the_first_page_shows_both_shipped_models(visit: Callable[..., Visit]) -> None:
     page = visit().open()
     assert page.title() == "mufuru explorer"
-    assert page.input_value("#text") == FORMULA
+    assert page.input_value("#text") == OPENING
     assert page.locator("[data-run]").count() == 2
-    assert headline(page) == "true"
+    assert headline(page) == "false"
     assert page.locator("#count").inner_text() == "7 tokens"
+
+
+def test_the_operation_that_decides_is_named_and_can_be_forbidden(visit: Callable[..., Visit]) -> None:
+    page = visit().open()
+    page.wait_for_selector("#try:not([hidden])")
+    assert page.inner_text("#deciding") == "Without mul, mufuru-8 says true (98.3 %) instead of false."
+    page.click("#try")
+    until(page, "document.querySelector('.headline b').textContent === 'true'")
+    assert "forbid=mul" in page.url
+    assert page.inner_text("#deciding") == ""
+    page.fill("#text", "1 1 NAND 0 NOR 1 XNOR 0 then/if 1 ABJ")
+    page.click("#allow")
+    until(page, "document.getElementById('deciding').textContent.includes('whichever single operation')")
+    assert page.locator("#try").is_hidden()
+
+
+def test_the_first_visit_is_guided(visit: Callable[..., Visit]) -> None:
+    page = visit(PHONE, "light", True).open()
+    assert "Step 1 of 4" in page.inner_text("#guide")
+    assert not violations(page)
+    page.focus("#guide .next")
+    for step in (2, 3, 4):
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#guide :text('Step {step} of 4')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#guide", state="hidden")
+    page.goto(page.url.partition("#")[0])
+    page.wait_for_selector("body[data-ready]")
+    assert page.locator("#guide").is_hidden()
+    page.click("#tour")
+    assert "Step 1 of 4" in page.inner_text("#guide")
+    page.keyboard.press("Escape")
+    assert page.locator("#guide").is_hidden()
+    assert page.evaluate("document.activeElement.id") == "tour"
+
+
+def test_a_long_text_has_an_overview_that_scrolls(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="words", text="the cat sat on the mat " * 20)
+    box = page.locator(".overview").bounding_box()
+    before = page.evaluate("document.querySelector('.figure').scrollLeft")
+    page.mouse.click(box["x"] + box["width"] / 4, box["y"] + 5)
+    until(page, f"document.querySelector('.figure').scrollLeft < {before} / 2")
+    page.fill("#text", "the cat")
+    wait_for_tokens(page, 3)
+    assert page.locator(".overview").count() == 0
 
 
 def test_typing_changes_the_prediction(visit: Callable[..., Visit]) -> None:
@@ -96,9 +154,10 @@ def test_a_mistake_is_told_and_mended(visit: Callable[..., Visit]) -> None:
 def test_what_is_typed_is_never_read_as_html(visit: Callable[..., Visit]) -> None:
     text = "<img src=x onerror=alert(1)> <b>the</b> cat"
     page = visit().open(run="words", text=text)
-    wait_for_tokens(page, 6)
+    wait_for_tokens(page, 22)
     assert page.locator("#panels img, #panels .headline b b").count() == 0
-    assert "<img" in panel(page, "words").inner_text()
+    texts = page.locator(".figure > svg text").all_text_contents()
+    assert (texts.count("<"), texts.count("img"), texts.count("b")) == (3, 1, 2)
 
 
 def test_words_that_are_members_of_every_object_are_words(visit: Callable[..., Visit]) -> None:
@@ -108,17 +167,18 @@ def test_words_that_are_members_of_every_object_are_words(visit: Callable[..., V
     assert "“toString” came, with" in panel(page, "words").inner_text()
 
 
-def test_clicks_choose_token_and_unit_and_the_sum_is_exact(visit: Callable[..., Visit]) -> None:
+def test_a_click_on_the_map_shows_the_exact_sum(visit: Callable[..., Visit]) -> None:
     page = visit().open(run="mufuru-8", text=FORMULA)
+    unit = shipped_runs()[0].answer(view())["map"]["order"][6]
     body = panel(page, "mufuru-8").locator(".figure > svg")
     box = body.bounding_box()
     assert body.locator("text").all_text_contents().count("AND") == 1
     column = page.locator(".token-frame").bounding_box()["width"]
-    # the last but one of the eight units; rows are 18 high and there are 6 below them
-    body.click(position={"x": 2.5 * column, "y": box["height"] - 6 - 1.5 * 18})
-    until(page, "document.getElementById('unit').value === '6'")
-    page.wait_for_selector("h3:has-text('Unit 6 at “AND”')")
-    answer = shipped_runs()[0].answer(view(unit=6))
+    # the last but one of the eight rows; they are 18 high, and the table of seven operations is below them
+    body.click(position={"x": 2.5 * column, "y": box["height"] - 6 - 32 - 7 * 24 - 1.5 * 18})
+    until(page, f"document.getElementById('unit').value === '{unit}'")
+    page.wait_for_selector(f"h3:has-text('Unit {unit} at “AND”')")
+    answer = shipped_runs()[0].answer(view(unit=unit))
     rows = panel(page, "mufuru-8").locator(".sum tbody tr")
     shown = [number(row.locator("td").last.inner_text()) for row in rows.all()]
     # told in four places
@@ -127,6 +187,20 @@ def test_clicks_choose_token_and_unit_and_the_sum_is_exact(visit: Callable[..., 
     assert total == pytest.approx(answer["unit"]["after"][2], abs=0.6e-4)
     # each of seven parts is rounded
     assert sum(shown) == pytest.approx(total, abs=8 * 0.5e-4)
+
+
+def test_the_map_has_a_colour_for_every_operation(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=FORMULA)
+    found = shipped_runs()[0].answer(view())
+    names = [found["ops"][op] for row in found["map"]["ops"] for op in row]
+    texts = page.locator(".figure > svg text").all_text_contents()
+    assert {name: texts.count(name) for name in found["ops"]} == {name: names.count(name) for name in found["ops"]}
+    swatches = page.eval_on_selector_all(".labels rect", "all => all.map(one => one.getAttribute('fill'))")
+    assert len(set(swatches)) == len(found["ops"])
+    page.check("[name=cells][value=states]")
+    until(page, "location.hash.includes('cells=states')")
+    page.wait_for_selector(".labels text:text('States')")
+    assert not set(found["ops"]) & set(page.locator(".figure > svg text").all_text_contents())
 
 
 def test_forbidding_and_forcing_change_the_prediction(visit: Callable[..., Visit]) -> None:
@@ -207,10 +281,10 @@ def test_everything_can_be_reached_by_keyboard(visit: Callable[..., Visit]) -> N
             "document.activeElement.nextElementSibling : document.activeElement).outlineStyle"
         )
         assert outline != "none" or reached[-1] == "", reached[-1]
-    for name in ("skip", "run", "with", "link", "svg", "png", "theme", "text", "forbid-keep", "force-forget", "token",
-                 "unit", "tables", "figure", "scroll"):  # fmt: skip
+    for name in ("skip", "run", "with", "link", "svg", "png", "tour", "theme", "text", "forbid-keep", "force-forget",
+                 "token", "unit", "tables", "figure", "scroll"):  # fmt: skip
         assert name in reached, name
-    assert reached.index("text") < reached.index("forbid-keep") < reached.index("figure")
+    assert reached.index("text") < reached.index("figure") < reached.index("forbid-keep")
 
 
 def test_arrow_keys_walk_through_the_figure(visit: Callable[..., Visit]) -> None:
@@ -221,7 +295,9 @@ def test_arrow_keys_walk_through_the_figure(visit: Callable[..., Visit]) -> None
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
         page.wait_for_timeout(50)
-    page.wait_for_selector("h3:has-text('Unit 1 at “AND”')")
+    order = shipped_runs()[0].answer(view())["map"]["order"]
+    below = order[min(7, order.index(0) + 1)]
+    page.wait_for_selector(f"h3:has-text('Unit {below} at “AND”')")
     assert page.evaluate("document.activeElement.className") == "figure"
     assert "“AND”, token 3 of 7" in page.inner_text("#said")
 
@@ -250,7 +326,7 @@ def test_pictures_can_be_saved(visit: Callable[..., Visit], kind: str, tmp_path:
         return
     root = ET.fromstring(data)
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    for word in ("mufuru-8 (mufuru, 8 units)", "gru-8 (gru, 8 units)", "if/then", "forget", "P(true)", "weight"):
+    for word in ("mufuru-8 (mufuru, 8 units)", "gru-8 (gru, 8 units)", "XNOR", "forget", "P(true)", "weight"):
         assert word in texts
     # nothing that is drawn depends on the page's style sheet
     drawn = [element for element in root.iter() if element.tag.rpartition("}")[2] in ("path", "text")]
@@ -260,7 +336,7 @@ def test_pictures_can_be_saved(visit: Callable[..., Visit], kind: str, tmp_path:
 def test_every_number_is_in_a_table(visit: Callable[..., Visit]) -> None:
     page = visit().open(run="mufuru-8", text=FORMULA, tables="1", units="one", unit="2")
     answer = shipped_runs()[0].answer(view(unit=2))
-    weights, states = page.locator(".tables table").all()
+    weights, states, leaders = page.locator(".tables table").all()
     rows = [[cell.inner_text() for cell in row.locator("td").all()] for row in weights.locator("tbody tr").all()]
     found = [[float(value) for value in row[2:]] for row in rows]
     for row, expected in zip(found, answer["unit"]["weights"], strict=True):
@@ -268,6 +344,8 @@ def test_every_number_is_in_a_table(visit: Callable[..., Visit]) -> None:
     assert [row[0] for row in rows] == [prediction["top"][0][0] for prediction in answer["predictions"]]
     first = [number(cell.inner_text()) for cell in states.locator("tbody tr").first.locator("td").all()]
     assert first == pytest.approx([value * 1e-4 for value in answer["states"]["values"][0]], abs=1e-9)
+    led = [cell.inner_text().split()[0] for cell in leaders.locator("tbody tr").first.locator("td").all()]
+    assert led == [answer["ops"][op] for op in answer["map"]["ops"][0]]
 
 
 def test_a_language_model_shows_the_next_word(visit: Callable[..., Visit]) -> None:
@@ -288,26 +366,44 @@ def test_a_classifier_and_a_series(visit: Callable[..., Visit]) -> None:
     wait_for_tokens(page, 120)
     assert headline(page, "series") in ("1", "2")
     assert fits(page)
+    # a line with the operations beneath, and no slanted numbers
+    points = page.get_attribute(".figure polyline.series", "points").split()
+    assert len(points) == 120
+    heights = [float(point.split(",")[1]) for point in points]
+    assert heights == sorted(heights, reverse=True)
+    assert heights[0] > heights[-1] + 40
+    assert page.locator(".figure text[transform]").count() == 0
+
+
+@pytest.mark.parametrize("run", ["mufuru-8", "series"])
+def test_on_a_phone_the_prediction_is_in_the_upper_half(visit: Callable[..., Visit], run: str) -> None:
+    text = WHOLE if run == "mufuru-8" else " ".join(str(k / 10) for k in range(120))
+    page = visit(PHONE).open(run=run, text=text)
+    box = panel(page, run).locator(".headline").bounding_box()
+    assert box["y"] + box["height"] < PHONE[1] / 2
+    assert box["y"] < page.locator("#operations").bounding_box()["y"]
+
+
+def test_panels_side_by_side_scroll_together(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", **{"with": "gru-8"}, text="1" + " 0 AND 1 OR" * 8, token="0")
+    one, other = page.locator(".figure").all()
+    one.evaluate("box => { box.scrollLeft = 120; }")
+    until(page, "[...document.querySelectorAll('.figure')].every(box => box.scrollLeft === 120)")
+    other.evaluate("box => { box.scrollLeft = 30; }")
+    until(page, "[...document.querySelectorAll('.figure')].every(box => box.scrollLeft === 30)")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_nothing_hinders_people(visit: Callable[..., Visit], size: tuple[int, int], theme: str) -> None:
     """axe-core finds nothing to object to: names, roles, contrast, order."""
-    axe: Any = importlib.import_module("axe_playwright_python.sync_playwright")
     page = visit(size, theme).open(
         run="mufuru-8", **{"with": "gru-8"}, text=FORMULA, tables="1", forbid="max", unit="3", units="one"
     )
     page.wait_for_selector(".headline :text('with all')")
     assert fits(page)
-    results = axe.Axe().run(page).response
-    wrong = [
-        f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
-        for rule in results["violations"]
-        for node in rule["nodes"]
-    ]
+    wrong = violations(page)
     assert not wrong, "\n".join(wrong)
-    assert len(results["passes"]) > 20
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +20,8 @@ from explored_runs import trained_folders
 from mufuru.experiments.cli import explore, main
 from mufuru.experiments.cli.usage import UsageError
 from mufuru.experiments.engine import RunError
+from mufuru.experiments.explorer.runs import View
+from mufuru.experiments.record import RecordError
 
 
 def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
@@ -89,6 +93,31 @@ def test_a_run_that_is_not_finished_can_be_looked_into(tmp_path: Path) -> None:
     assert main(["train", "logic", *TINY, "--epochs", "1", "--quiet", "--output", str(tmp_path / "run")]) == 0
     (tmp_path / "run" / "result.json").unlink()
     assert explore.load([tmp_path / "run"])[0].scores == {}
+
+
+def test_own_classifiers_and_series_begin_with_validation_data(tmp_path: Path) -> None:
+    folders = trained_folders()
+    for name, data in (("texts", "texts.csv"), ("series", "bumps.tsv")):
+        (run,) = explore.load([folders[name]])
+        examples = run.info()["examples"]
+        assert 2 <= len(examples) <= 5
+        lines = (folders[name].parent / data).read_text().splitlines()
+        for text in examples:
+            steps = run.answer(View(run.name, text))["tokens"]
+            if name == "texts":
+                assert any(text in line for line in lines)
+                assert steps == text.split()
+            else:
+                # told to six places
+                series = [[float(value) for value in re.split(r"[\t,]", line)[1:] if value] for line in lines]
+                assert any([float(value) for value in text.split()] == pytest.approx(row, rel=1e-5) for row in series)
+    old = tmp_path / "old"
+    shutil.copytree(folders["series"], old)
+    (old / "examples.json").write_text('{"texts": 3}')
+    with pytest.raises(RecordError, match=r"examples.json is damaged: expected a list of texts"):
+        explore.load([old])
+    (old / "examples.json").unlink()
+    assert explore.load([old])[0].info()["examples"] == []
 
 
 def test_mistakes_are_one_sentence(

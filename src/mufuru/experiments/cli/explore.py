@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mufuru.experiments.cli.usage import Flag, Runs, Threads, UsageError, check_range, parse
 from mufuru.experiments.engine import RunError, read_config
-from mufuru.experiments.record import RunFolder, find_runs, read_json
+from mufuru.experiments.record import RecordError, RunFolder, find_runs, read_json
 from mufuru.experiments.ship import load_as
 from mufuru_command import ending_at_once
 
@@ -91,8 +91,20 @@ def load(folders: Sequence[Path]) -> list[ExploredRun]:
     for folder, name in zip(folders, names(folders), strict=True):
         files, kind = RunFolder(folder), read_config(folder)[0]
         scores = read_json(files.result).get("test", {}) if files.finished else {}
-        runs.append(explored(name, kind, load_as("reader", folder), scores))
+        runs.append(explored(name, kind, load_as("reader", folder), scores, examples(files.examples)))
     return runs
+
+
+def examples(path: Path) -> tuple[str, ...]:
+    """Return the texts that a finished run has kept; runs of other tasks and of earlier versions have none."""
+    if not path.exists():
+        return ()
+    texts = read_json(path).get("texts")
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise RecordError(
+            f"{path} is damaged: expected a list of texts. Delete it to look into the run without examples"
+        )
+    return tuple(texts)
 
 
 def names(folders: Sequence[Path]) -> list[str]:

@@ -286,7 +286,7 @@ class Fit:
             model = self.ranks.inspected()
             with examining(model):
                 result["inspection"] = self.task.inspect(model)
-        self.store.finish(result)
+        self.store.finish(result, getattr(self.task, "examples", tuple)())
         return result
 
     def complete(self) -> None:

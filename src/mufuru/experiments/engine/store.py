@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -69,7 +69,7 @@ class Store:
         """Remove files that a killed process left half-written."""
         files = self.files
         with writing_to(files.path):
-            for path in (*files.weights, files.config, files.environment, files.layout, files.result):
+            for path in (*files.weights, files.config, files.environment, files.layout, files.examples, files.result):
                 remove_leftovers(path)
 
     def note_environment(self) -> None:
@@ -135,7 +135,10 @@ class Store:
             raise RunError(f"{self.files.metrics} is {there} bytes long, the checkpoint knows of {length}: lines are "
                            "missing. Put them back, or start a new run")  # fmt: skip
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, result: dict[str, Any], examples: Sequence[str] = ()) -> None:
+        """Write the result; before it, if there are any, examples of the data."""
+        if examples:
+            self._write(self.files.examples, {"texts": list(examples)})
         self._write(self.files.result, result)
 
     def result(self) -> dict[str, Any]:
@@ -192,7 +195,7 @@ class Follower(Store):
 
     def cut_log(self, length: int) -> None: ...
 
-    def finish(self, result: dict[str, Any]) -> None: ...
+    def finish(self, result: dict[str, Any], examples: Sequence[str] = ()) -> None: ...
 
 
 @contextmanager

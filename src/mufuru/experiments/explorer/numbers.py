@@ -1,4 +1,5 @@
-"""Numbers and formulas of a layer for the page: states, operation weights, the parts of a unit's new state."""
+"""Numbers and formulas of a layer for the page: states, operation weights, the map of units by tokens, the parts of a
+unit's new state."""
 
 import re
 from typing import Any
@@ -7,11 +8,16 @@ import torch
 from torch import Tensor
 
 from mufuru import Op, Trace
+from mufuru.plot import similar
 
 SCALE = 1e-4
 """States go out as whole numbers of this size: they are many, and whole numbers are written several times as fast."""
 NOTHING = 1e-5
 """A remainder below this is rounding in single precision, for states up to 1; it grows with them."""
+SHARE = 1e-3
+"""Weights of leading operations go out as whole numbers of this size."""
+COMPARED = 64
+"""Tokens at which units are compared, spread over the text: more would take seconds for many units."""
 PLAIN = (
     (r"\\tfrac12\s*", "½ "),
     (r"\\tfrac14\s*", "¼ "),
@@ -36,9 +42,19 @@ def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, A
     return {
         "ops": list(trace.op_names),
         "weights": rounded(weights.mean(-1), 5),
+        "map": leading(weights),
         "states": in_units(trace.outputs(layer, direction)[:, 0]),
         "unit": of_unit(trace, layer, direction, unit),
     }
+
+
+def leading(weights: Tensor) -> dict[str, Any]:
+    """Return for (steps, operations, hidden) the operation with the largest weight by step and unit, that weight in
+    units of `scale`, and the units in an order in which neighbours are alike, as `mufuru.plot.units` draws them."""
+    largest, op = weights.max(1)
+    compared = weights[:: -(-len(weights) // COMPARED)].double()
+    shares = (largest / SHARE).round().int().tolist()
+    return {"order": similar(compared), "ops": op.tolist(), "scale": SHARE, "shares": shares}
 
 
 def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:

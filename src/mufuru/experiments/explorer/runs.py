@@ -73,6 +73,8 @@ class ExploredRun:
     parameters: int
     scores: dict[str, float]
     """Test metrics, where the run is finished."""
+    examples: tuple[str, ...]
+    """Texts to begin with."""
 
     @property
     def rnn(self) -> MuFuRU | None:
@@ -89,7 +91,7 @@ class ExploredRun:
         """Facts that the page needs before its first request."""
         reader, cell, rnn = self.reader, self.reader.config.cell, self.rnn
         return {
-            "name": self.name, "kind": self.kind, "takes": reader.takes, "examples": list(reader.examples),
+            "name": self.name, "kind": self.kind, "takes": reader.takes, "examples": list(self.examples),
             "labels": list(reader.labels), "cell": cell.cell, "units": cell.hidden_size,
             "layers": self.layers, "directions": reader.layer.directions,
             "parameters": self.parameters,
@@ -158,14 +160,16 @@ def finite(outputs: Tensor) -> Tensor:
     return outputs
 
 
-def explored(name: str, kind: str, reader: Reader, scores: dict[str, float] | None = None) -> ExploredRun:
-    """Return a run to explore, by its task's reader. A GRU is shown as the MuFuRU that computes the same with keep and
-    replace, so that its update gate can be seen and forbidden as theirs."""
+def explored(
+    name: str, kind: str, reader: Reader, scores: dict[str, float] | None = None, examples: tuple[str, ...] = ()
+) -> ExploredRun:
+    """Return a run to explore, by its task's reader, with its own examples or those of its task. A GRU is shown as the
+    MuFuRU that computes the same with keep and replace, so that its update gate can be seen and forbidden as theirs."""
     # of the GRU itself: as a MuFuRU it has weights that are all 0
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     if isinstance(reader.layer.rnn, nn.GRU):
         reader.layer.rnn = MuFuRU.from_gru(reader.layer.rnn).eval()
-    return ExploredRun(name, kind, reader, parameters, scores or {})
+    return ExploredRun(name, kind, reader, parameters, scores or {}, examples or reader.examples)
 
 
 def shipped() -> list[Path]:

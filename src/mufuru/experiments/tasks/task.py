@@ -58,7 +58,8 @@ class Task(Protocol):
     """One experiment: made from its settings alone, so that the same settings give the same data in the same order.
 
     It may have a `description`, a sentence about its data that is printed when a run begins; a `layout`, as JSON, of
-    the user's files, which the run folder keeps for `mufuru predict` and `evaluate --data`; and `check_new`, which
+    the user's files, which the run folder keeps for `mufuru predict` and `evaluate --data`; `examples()`, a few texts
+    for the explorer that a finished run keeps in its folder; and `check_new`, which
     refuses settings or data for a new run, not for one that exists. `complete(model)` may change the
     selected model before it is tested, and returns whether it did; doing it twice is doing it once.
     `details(model, split)` returns more than metrics for `mufuru evaluate`, ready for JSON. One run can be trained on

@@ -1,7 +1,7 @@
 // Requests to the server. Answers are cached, as the same view is often shown again.
 
 const kept = new Map();
-const MOST = 40;
+const MOST = 80;
 
 /** All runs, with what can be asked of them. */
 export async function runs() {

@@ -12,6 +12,11 @@ export function svg(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
 
+/** A text of a picture, centred in height. */
+export function text(x, y, content, attributes = {}) {
+  return svg("text", { x, y, "font-size": 12, "dominant-baseline": "central", ...attributes }, content);
+}
+
 function filled(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;

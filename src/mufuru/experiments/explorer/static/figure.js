@@ -1,9 +1,11 @@
-// The picture of one run: tokens, prediction, operation weights and states, all over the same columns.
+// The picture of one run: tokens, prediction, operation weights and units, all over the same columns. The units are a map
+// of their leading operations, or of their states.
 // Colours are attributes and not rules of a style sheet, so that a saved picture is whole.
 
-import { LEVELS, inkOn, levelOf, shade } from "./colour.js";
-import { svg, visible } from "./dom.js";
+import { LEVELS, inkOn, levelOf, rampOf, shade } from "./colour.js";
+import { svg, text, visible } from "./dom.js";
 import { ceiling, focus, titleOf } from "./predictions.js";
+import { chart, chartLabels } from "./series.js";
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", Roboto, sans-serif';
 
@@ -13,14 +15,14 @@ export function draw(answer, info, place, options) {
   const size = (width) => ({ width, height: place.height, viewBox: `0 0 ${width} ${place.height}`, "font-family": FONT });
   const labels = svg("svg", { ...size(place.labels), "aria-hidden": "true" }, ...rowLabels(answer, info, place, options));
   const body = svg("svg", { ...size(place.body), role: "img", "aria-label": options.description });
-  body.append(...heads(answer, place, options), ...bars(answer, info, place, options));
+  const heading = place.chart ? chart : heads;
+  body.append(...heading(answer, place, options), ...bars(answer, info, place, options));
   if (answer.ops) {
     const weights = options.mode === "one" ? answer.unit.weights : answer.weights;
-    body.append(...cells(weights, place.weights, place.column, place.op, 0, 1, colours.weights));
-    body.append(...numbers(weights, place, colours.weights));
+    const colourOf = (value) => shade(colours.weights, levelOf(value, 0, 1));
+    body.append(...cells(weights, place.weights, place.column, place.op, colourOf), ...numbers(weights, place, colourOf));
   }
-  const far = reach(answer);
-  body.append(...cells(states(answer), place.states, place.column, place.row, -far, far, colours.states));
+  body.append(...(options.cells === "ops" ? map(answer, place, colours) : stateMap(answer, place, colours)));
   body.append(...chosen(answer, place, options));
   return { labels, body };
 }
@@ -31,36 +33,61 @@ export function states(answer) {
   return values.map((row) => row.map((value) => value * scale));
 }
 
+/** The leading operation of a unit after a token: its place, its weight, and from 0 to 1 how far it leads. */
+export function leader(answer, token, unit) {
+  const { ops, shares, scale } = answer.map, least = 1 / answer.ops.length, share = shares[token][unit] * scale;
+  return { op: ops[token][unit], share, strength: least < 1 ? Math.max(0, (share - least) / (1 - least)) : 1 };
+}
+
+/** Every unit at every token in the colour of its leading operation: the more of the weight it has, the stronger. */
+function map(answer, place, colours) {
+  const rows = answer.tokens.map((_, t) => place.order.map((unit) => leader(answer, t, unit)));
+  const colourOf = ({ op, strength }) => shade(rampOf(colours, op), levelOf(strength, 0, 1));
+  const names = place.column < 40 || place.row < 14 ? [] : rows.flatMap((row, t) => row.map((cell, k) => text(
+    (t + 0.5) * place.column, place.units + (k + 0.5) * place.row, visible(answer.ops[cell.op], Math.floor(place.column / 5.6)),
+    { "text-anchor": "middle", "font-size": 10, fill: inkOn(colourOf(cell)) })));
+  return [...cells(rows, place.units, place.column, place.row, colourOf), ...names];
+}
+
+function stateMap(answer, place, colours) {
+  const far = reach(answer), rows = states(answer).map((row) => place.order.map((unit) => row[unit]));
+  return cells(rows, place.units, place.column, place.row, (value) => shade(colours.states, levelOf(value, -far, far)));
+}
+
 /** The end of the scale of states: 1, unless an operation went beyond. */
 export function reach(answer) {
   return Math.max(1, ...answer.states.values.map((row) => Math.max(...row.map(Math.abs)) * answer.states.scale));
 }
 
-function text(x, y, content, attributes = {}) {
-  return svg("text", { x, y, "font-size": 12, "dominant-baseline": "central", ...attributes }, content);
-}
-
-function rowLabels(answer, info, place, { colours, unit, mode }) {
+function rowLabels(answer, info, place, { colours, unit, mode, cells: shown }) {
   const right = place.labels - 10;
   const at = (y, content, more = {}) => text(right, y, content, { "text-anchor": "end", fill: colours.ink, ...more });
   const title = (y, content) => text(0, y - 12, content, { fill: colours.quiet, "font-size": 11, "font-weight": 600 });
-  const parts = [title(place.prediction, titleOf(info))];
+  const parts = [title(place.prediction, titleOf(info)), ...(place.chart ? chartLabels(answer, place, at, title) : [])];
   for (const [p, name] of [[1, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`], [0, "0"]]) {
     parts.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
   }
   if (answer.ops) {
     parts.push(title(place.weights, mode === "one" ? `Unit ${answer.unit.index}, %` : "Weights, %"));
-    answer.ops.forEach((name, k) => parts.push(at(place.weights + (k + 0.5) * place.op, visible(name, 11))));
+    answer.ops.forEach((name, k) => parts.push(at(place.weights + (k + 0.5) * place.op, visible(name, 10))));
+    if (shown === "ops") parts.push(...swatches(answer, place, colours));
   }
-  parts.push(title(place.states, "States"));
-  const every = Math.ceil(14 / place.row);
-  for (let k = 0; k < info.units; k += 1) {
+  parts.push(title(place.units, shown === "ops" ? "Leading op" : "States"));
+  const every = Math.ceil(14 / place.row), chosenRow = place.order.indexOf(unit);
+  place.order.forEach((k, row) => {
     const own = k === unit;
-    if (!own && (k % every || Math.abs(k - unit) * place.row < 12)) continue;
+    if (!own && (row % every || Math.abs(row - chosenRow) * place.row < 12)) return;
     const look = own ? { "font-weight": 700 } : { fill: colours.quiet };
-    parts.push(at(place.states + (k + 0.5) * place.row, own ? `unit ${k}` : String(k), { "font-size": 11, ...look }));
-  }
+    parts.push(at(place.units + (row + 0.5) * place.row, own ? `unit ${k}` : String(k), { "font-size": 11, ...look }));
+  });
   return parts;
+}
+
+/** The colour of each operation on the map, beside its name. */
+function swatches(answer, place, colours) {
+  return answer.ops.map((_, k) => svg("rect", {
+    x: 0, y: place.weights + (k + 0.5) * place.op - 5, width: 10, height: 10, rx: 2, fill: shade(rampOf(colours, k), LEVELS),
+  }));
 }
 
 function heads(answer, place, { colours, token }) {
@@ -71,7 +98,7 @@ function heads(answer, place, { colours, token }) {
     const turn = { transform: `rotate(-55 ${x} ${y})`, "text-anchor": "start" };
     const turned = place.slanted ? turn : { "text-anchor": "middle" };
     const look = t === token ? { fill: colours.accent, "font-weight": 700 } : { fill: colours.ink };
-    return [text(x, y, visible(name), { "font-size": 13, ...turned, ...look })];
+    return [text(x, y, visible(name), { "font-size": 12, ...turned, ...look })];
   });
 }
 
@@ -98,33 +125,33 @@ function bars(answer, info, place, { colours, baseline, token }) {
   return parts;
 }
 
-/** A heat map with one path for each shade: fast to draw, and still lines of vectors in a saved picture. */
-function cells(rows, top, width, height, low, high, ramp) {
+/** A heat map with one path for each colour: fast to draw, and still lines of vectors in a saved picture. */
+function cells(rows, top, width, height, colourOf) {
   const paths = new Map();
   const gap = width > 12 && height > 6 ? 1 : 0;
   rows.forEach((row, t) => row.forEach((value, k) => {
-    const level = levelOf(value, low, high);
+    const colour = colourOf(value);
     const x = (t * width).toFixed(1), y = (top + k * height).toFixed(1);
     const w = (width - gap).toFixed(1), h = (height - gap).toFixed(1);
-    paths.set(level, `${paths.get(level) ?? ""}M${x} ${y}h${w}v${h}h-${w}z`);
+    paths.set(colour, `${paths.get(colour) ?? ""}M${x} ${y}h${w}v${h}h-${w}z`);
   }));
   const edges = gap ? null : "crispEdges";
-  return [...paths].map(([level, d]) => svg("path", { d, fill: shade(ramp, level), "shape-rendering": edges }));
+  return [...paths].map(([fill, d]) => svg("path", { d, fill, "shape-rendering": edges }));
 }
 
-function numbers(rows, place, ramp) {
+function numbers(rows, place, colourOf) {
   if (place.column < 26) return [];
   return rows.flatMap((row, t) => row.map((value, k) => text(
     (t + 0.5) * place.column, place.weights + (k + 0.5) * place.op, String(Math.round(100 * value)),
-    { "text-anchor": "middle", "font-size": 11, fill: inkOn(shade(ramp, levelOf(value, 0, 1))) },
+    { "text-anchor": "middle", "font-size": 11, fill: inkOn(colourOf(value)) },
   )));
 }
 
 /** Frames around the chosen token and unit. */
 function chosen(answer, place, { colours, token, unit }) {
   const frame = { fill: "none", stroke: colours.accent, "stroke-width": 2, rx: 3, "pointer-events": "none" };
-  const x = token * place.column - 1, top = place.prediction - 2;
-  const row = place.states + unit * place.row - 1, end = answer.tokens.length * place.column;
+  const x = token * place.column - 1, top = place.chart ? 18 : place.prediction - 2;
+  const row = place.units + place.order.indexOf(unit) * place.row - 1, end = answer.tokens.length * place.column;
   return [
     svg("rect", { ...frame, class: "token-frame", x, y: top, width: place.column + 1, height: place.height - top - 4 }),
     svg("rect", { ...frame, "stroke-width": 1.5, x: 0, y: row, width: end, height: place.row + 1 }),
@@ -132,11 +159,14 @@ function chosen(answer, place, { colours, token, unit }) {
 }
 
 /** The two scales. */
-export function legend(answer, { colours, baseline }, width) {
+export function legend(answer, { colours, baseline, cells: shown }, width) {
   const size = { width, height: 34, viewBox: `0 0 ${width} 34`, "font-family": FONT };
-  const parts = svg("svg", { ...size, role: "img", "aria-label": "Scales of weight and state" });
   const far = reach(answer), end = Number.isInteger(far) ? String(far) : far.toFixed(1);
-  const scales = [...(answer.ops ? [["weight", colours.weights, "0", "1"]] : []), ["state", colours.states, `−${end}`, end]];
+  const scales = answer.ops ? [["weight", colours.weights, "0", "1"]] : [];
+  if (shown === "ops") scales.push(["lead", [colours.operations[0][0], [128, 128, 128]], "even", "alone"]);
+  else scales.push(["state", colours.states, `−${end}`, end]);
+  const names = scales.map(([name]) => name).join(" and ");
+  const parts = svg("svg", { ...size, role: "img", "aria-label": `Scales of ${names}` });
   scales.forEach(([name, ramp, low, high], k) => {
     const x = k * 120, steps = 24;
     for (let step = 0; step < steps; step += 1) {

@@ -1,7 +1,7 @@
 // The state of the page, and its way into the address and back: a link shows the same view.
 
 export const DEFAULTS = {
-  run: "", with: "", text: "", token: -1, unit: 0, units: "mean", layer: 0, direction: 0, forbid: [], force: "",
+  run: "", with: "", text: "", token: -1, unit: 0, units: "mean", cells: "ops", layer: 0, direction: 0, forbid: [], force: "",
   tables: false,
 };
 
@@ -13,6 +13,7 @@ export function fromFragment(fragment) {
     if (given.has(key)) state[key] = parsed(given.get(key), fallback);
   }
   if (!["mean", "one"].includes(state.units)) state.units = DEFAULTS.units;
+  if (!["ops", "states"].includes(state.cells)) state.cells = DEFAULTS.cells;
   return state;
 }
 

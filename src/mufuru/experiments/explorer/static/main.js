@@ -3,12 +3,15 @@
 import * as api from "./api.js";
 import { palette } from "./colour.js";
 import { picture, savePng, saveSvg } from "./download.js";
+import { canAsk, deciding, inSentence } from "./deciding.js";
 import { html, visible } from "./dom.js";
+import { guide } from "./guide.js";
 import { fromFragment, toFragment } from "./link.js";
-import { chosenToken, panel, sayChosen } from "./panel.js";
+import { chosenToken, panel, sayChosen, sayVerdict } from "./panel.js";
 import { forRun, switches, union } from "./switches.js";
 
-const SIDE_BY_SIDE = 1000;
+const SIDE_BY_SIDE = 860;
+const PAUSE = 250;
 const by = (id) => document.getElementById(id);
 const PROMPTS = {
   formula: ["Formula", "A value, then value and gate, value and gate: 1 0 AND 1 OR"],
@@ -22,6 +25,7 @@ let state = fromFragment(location.hash);
 let shown = [];
 let parts = [];
 let asked = null;
+let hinted = "";
 
 const infoOf = (name) => runs.find((run) => run.name === name);
 const peers = (info) => runs.filter((run) => run !== info && run.kind === info.kind && run.takes === info.takes);
@@ -64,16 +68,46 @@ async function refresh() {
     shown = infos().map((info) => ({ info, error: error.message }));
   }
   render();
+  await hint(mine.signal);
+}
+
+/** Say which operation decides the first run's answer, once the user pauses: it takes a pass for each. */
+async function hint(signal) {
+  const [run] = shown, asks = run && canAsk(run) ? JSON.stringify([run.info.name, state.text]) : "";
+  if (asks && asks === hinted) return;
+  hinted = "";
+  by("deciding").textContent = "";
+  by("try").hidden = true;
+  if (!asks) return;
+  await new Promise((done) => { setTimeout(done, PAUSE); });
+  if (signal.aborted) return;
+  try {
+    // the unit does not matter, and the same question need not be asked for each
+    const found = await deciding(run, { ...viewOf(run.info), unit: 0, layer: 0, direction: 0 }, signal);
+    if (signal.aborted) return;
+    by("deciding").textContent = inSentence(run, found);
+    hinted = asks;
+    if (!found) return;
+    by("try").textContent = `Forbid ${found.op}`;
+    by("try").onclick = () => { set({ forbid: [found.op], force: "" }); by(`forbid-${found.op}`).focus(); };
+    by("try").hidden = false;
+  } catch (error) {
+    if (error.name !== "AbortError") by("deciding").textContent = error.message;
+  }
+}
+
+function viewOf(info) {
+  const within = (value, count) => Math.min(value, count - 1);
+  return {
+    run: info.name, text: state.text, unit: within(state.unit, info.units), layer: within(state.layer, info.layers),
+    direction: within(state.direction, info.directions),
+  };
 }
 
 /** A run's answer, and the one without interventions beside it. */
 async function answers(info, signal) {
   if (!state.text.trim() && info.kind !== "lm") return { info };
-  const within = (value, count) => Math.min(value, count - 1);
-  const view = {
-    run: info.name, text: state.text, unit: within(state.unit, info.units), layer: within(state.layer, info.layers),
-    direction: within(state.direction, info.directions),
-  };
+  const view = viewOf(info);
   const { forbid, force } = forRun(info, state);
   const intervened = forbid.length > 0 || force !== null;
   try {
@@ -104,6 +138,7 @@ function render() {
     box.scrollLeft = scrolled[name] ?? 0;
     showChosen(box);
     if (name === focused) box.focus({ preventScroll: true });
+    box.addEventListener("scroll", () => inStep(box));
   }
   afterwards();
 }
@@ -116,10 +151,18 @@ function showChosen(box) {
   if (frame.right > right) box.scrollLeft += frame.right - right + 12;
 }
 
+/** Scroll the figures of the other runs as far as this one: the same tokens stay in sight. */
+function inStep(box) {
+  for (const other of by("panels").querySelectorAll(".figure")) {
+    if (other !== box && Math.abs(other.scrollLeft - box.scrollLeft) > 1) other.scrollLeft = box.scrollLeft;
+  }
+}
+
 /** The text outside of the panels about the answers. */
 function afterwards() {
   const messages = [...new Set(shown.filter(({ error }) => error).map(({ error }) => error))];
   by("messages").replaceChildren(...messages.map((text) => html("p", { class: "error" }, text)));
+  by("verdict").textContent = shown.filter(({ answer }) => answer).map(sayVerdict).join(" ");
   const first = shown.find(({ answer }) => answer);
   const tokens = first?.answer.tokens ?? [];
   by("count").textContent = first ? `${tokens.length} token${tokens.length === 1 ? "" : "s"}` : "";
@@ -148,7 +191,7 @@ function controls() {
   by("text-label").textContent = label;
   by("text").placeholder = prompt;
   if (by("text").value !== state.text) by("text").value = state.text;
-  const chip = (text) => html("button", { type: "button", onclick: () => set({ text, token: -1 }) }, text);
+  const chip = (text) => html("button", { type: "button", onclick: () => set({ text, token: -1 }) }, visible(text, 60));
   const chips = info.examples.map(chip);
   if (by("examples").dataset.of !== info.name) by("examples").replaceChildren(...chips);
   by("examples").dataset.of = info.name;
@@ -161,7 +204,10 @@ function controls() {
   options(by("direction"), directions.map((name, k) => [k, name]), state.direction);
   by("layer-label").hidden = most("layers") < 2;
   by("direction-label").hidden = most("directions") < 2;
-  for (const radio of document.getElementsByName("units")) radio.checked = radio.value === state.units;
+  for (const name of ["units", "cells"]) {
+    for (const radio of document.getElementsByName(name)) radio.checked = radio.value === state[name];
+    by(name).hidden = !union(infos()).length;
+  }
   by("tables").checked = state.tables;
 }
 
@@ -191,7 +237,7 @@ function wire() {
   on("unit", "input", () => by("unit").value && choose({ unit: Math.trunc(Number(by("unit").value)), units: "one" }));
   on("layer", "change", () => set({ layer: Number(by("layer").value) }));
   on("direction", "change", () => set({ direction: Number(by("direction").value) }));
-  on("units", "change", (event) => set({ units: event.target.value }));
+  for (const name of ["units", "cells"]) on(name, "change", (event) => set({ [name]: event.target.value }));
   on("tables", "change", () => set({ tables: by("tables").checked }));
   on("allow", "click", () => { set({ forbid: [], force: "" }); by("text").focus(); });
   on("link", "click", copyLink);
@@ -248,9 +294,12 @@ async function begin() {
     return;
   }
   wire();
-  const [first] = runs, beside = peers(first)[0]?.name ?? "";
-  if (!location.hash) state = { ...state, run: first.name, with: beside, text: first.examples[0] ?? "" };
+  // on a phone, a second run would only be in the way
+  const [first] = runs, beside = innerWidth < 700 ? "" : peers(first)[0]?.name ?? "";
+  const fresh = !location.hash;
+  if (fresh) state = { ...state, run: first.name, with: beside, text: first.examples[0] ?? "" };
   set({});
+  guide(by("guide"), by("tour"), fresh);
 }
 
 begin();

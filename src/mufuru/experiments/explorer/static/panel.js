@@ -3,8 +3,9 @@
 import { palette } from "./colour.js";
 import { decomposition, distribution } from "./details.js";
 import { html, percent, signed, visible } from "./dom.js";
-import { draw, legend, states } from "./figure.js";
+import { draw, leader, legend, states } from "./figure.js";
 import { layout, under } from "./layout.js";
+import { overview } from "./overview.js";
 import { inWords } from "./predictions.js";
 import { forRun } from "./switches.js";
 import { tables } from "./tables.js";
@@ -12,25 +13,32 @@ import { tables } from "./tables.js";
 /** A run's element, and its picture's parts for a download. `choose({token, unit})` is called on clicks and keys. */
 export function panel({ info, answer, baseline, error }, state, width, choose) {
   const name = { "aria-label": info.name, "data-run": info.name };
-  const element = html("article", { class: "card panel", ...name }, heading(info));
+  const element = html("article", { class: "card panel", ...name }, html("h2", {}, info.name));
   if (!answer) {
     element.append(html("p", { class: error ? "error" : "quiet" }, error ?? "Nothing to read yet."));
     return { element, parts: null };
   }
   const chosen = { token: chosenToken(state.token, answer), unit: Math.min(state.unit, info.units - 1) };
   const tokens = answer.tokens.map((token) => visible(token));
-  const place = layout(tokens, answer.ops?.length ?? 0, info.units, info.takes, width);
-  const look = { colours: palette(), mode: state.units, baseline, description: description(answer, info) };
+  // with interventions, the rows stay where they were without
+  const order = (baseline ?? answer).map?.order ?? [...Array(info.units).keys()];
+  const place = layout(tokens, answer.ops?.length ?? 0, order, info.takes, width);
+  const cells = answer.map ? state.cells : "states";
+  const look = { colours: palette(), mode: state.units, cells, baseline, description: description(answer, info) };
   const options = { ...chosen, ...look };
   const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, baseline ? 330 : 220) };
   const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
   const behind = decomposition(answer, chosen.token) ?? noOperations(info);
+  const box = figure(picture, answer, info, place, chosen, readout, choose);
+  const wider = place.labels + place.body > 1.25 * width;
   element.append(
     headline(answer, info, baseline),
     ...answer.notes.map((note) => html("p", { class: "note" }, note)),
-    figure(picture, answer, info, place, chosen, readout, choose),
+    ...(wider ? [overview(answer, info, place, width, options.colours, box)] : []),
+    box,
     readout,
     html("div", { class: "scales" }, picture.legend),
+    html("p", { class: "quiet" }, facts(info)),
     html("div", { class: "details" }, distribution(answer, info, chosen.token, baseline), behind),
   );
   if (state.tables) element.append(tables(answer, state.units));
@@ -42,10 +50,23 @@ export function chosenToken(token, answer) {
   return token < 0 ? answer.tokens.length - 1 : Math.min(token, answer.tokens.length - 1);
 }
 
+/** A run's last prediction in a sentence, for the place where operations are forbidden. */
+export function sayVerdict({ info, answer, baseline }) {
+  const now = inWords(answer.predictions.at(-1)), before = baseline && inWords(baseline.predictions.at(-1));
+  return `${info.name} says ${now}${before ? ` (with all operations ${before})` : ""}.`;
+}
+
 /** The text of the live region. */
 export function sayChosen(answer, { token, unit }) {
   const where = `“${visible(answer.tokens[token])}”, token ${token + 1} of ${answer.tokens.length}`;
-  return `${where}: ${inWords(answer.predictions[token])}; state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  return `${where}: ${inWords(answer.predictions[token])}; ${sayUnit(answer, token, unit)}`;
+}
+
+function sayUnit(answer, token, unit) {
+  const state = `state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  if (!answer.map) return state;
+  const { op, share } = leader(answer, token, unit);
+  return `${state}, led by ${answer.ops[op]} with ${percent(share)}`;
 }
 
 /** The title of a saved picture. */
@@ -59,15 +80,15 @@ function titles(answer, info, state, tokens) {
   };
 }
 
-function heading(info) {
+function facts(info) {
   const count = (n, name) => `${n.toLocaleString("en")} ${name}${n === 1 ? "" : "s"}`;
-  const facts = [info.cell, count(info.units, "unit")];
-  if (info.layers > 1) facts.push(count(info.layers, "layer"));
-  facts.push(count(info.parameters, "parameter"));
+  const found = [info.cell, count(info.units, "unit")];
+  if (info.layers > 1) found.push(count(info.layers, "layer"));
+  found.push(count(info.parameters, "parameter"));
   const { accuracy, perplexity } = info.scores;
-  if (accuracy !== undefined) facts.push(`test accuracy ${(100 * accuracy).toFixed(1)} %`);
-  if (perplexity !== undefined) facts.push(`test perplexity ${perplexity.toFixed(1)}`);
-  return html("div", { class: "heading" }, html("h2", {}, info.name), html("p", { class: "quiet" }, facts.join(" · ")));
+  if (accuracy !== undefined) found.push(`test accuracy ${(100 * accuracy).toFixed(1)} %`);
+  if (perplexity !== undefined) found.push(`test perplexity ${perplexity.toFixed(1)}`);
+  return found.join(" · ");
 }
 
 /** The last prediction, and the one with all operations. */
@@ -90,7 +111,7 @@ function noOperations(info) {
 }
 
 function description(answer, info) {
-  const rows = `predictions, ${answer.ops ? "operation weights and " : ""}states over ${answer.tokens.length} tokens`;
+  const rows = `predictions, ${answer.ops ? "operation weights, leading operations and " : ""}states over ${answer.tokens.length} tokens`;
   const end = `It says ${inWords(answer.predictions.at(-1))}. All numbers are in the tables.`;
   return `Figure of ${info.name}: ${rows}. ${end}`;
 }
@@ -100,7 +121,7 @@ function figure({ labels, body }, answer, info, place, chosen, readout, choose) 
   const tokens = answer.tokens.length, ops = answer.ops?.length ?? 0;
   const at = (event) => {
     const box = body.getBoundingClientRect();
-    return under(place, event.clientX - box.left, event.clientY - box.top, tokens, ops, info.units);
+    return under(place, event.clientX - box.left, event.clientY - box.top, tokens, ops);
   };
   const say = (text) => { readout.textContent = text ?? sayChosen(answer, chosen); };
   body.addEventListener("pointermove", (event) => say(sayUnder(answer, at(event))));
@@ -109,17 +130,17 @@ function figure({ labels, body }, answer, info, place, chosen, readout, choose) 
     const { token, unit } = at(event);
     if (token >= 0) choose({ token, ...(unit >= 0 ? { unit } : {}) });
   });
-  const onkeydown = (event) => move(event, chosen, tokens, info.units, choose);
+  const onkeydown = (event) => move(event, chosen, tokens, place.order, choose);
   const name = `Figure of ${info.name}: the arrow keys choose token and unit`;
   const box = { class: "figure", tabindex: 0, role: "group", "aria-label": name, onkeydown };
   return html("div", box, html("div", { class: "labels" }, labels), body);
 }
 
-function move(event, { token, unit }, tokens, units, choose) {
-  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
+function move(event, { token, unit }, tokens, order, choose) {
+  const clamp = (value, count) => Math.max(0, Math.min(count - 1, value)), row = order.indexOf(unit);
   const target = {
     ArrowLeft: { token: clamp(token - 1, tokens) }, ArrowRight: { token: clamp(token + 1, tokens) },
-    ArrowUp: { unit: clamp(unit - 1, units) }, ArrowDown: { unit: clamp(unit + 1, units) },
+    ArrowUp: { unit: order[clamp(row - 1, order.length)] }, ArrowDown: { unit: order[clamp(row + 1, order.length)] },
     Home: { token: 0 }, End: { token: tokens - 1 },
   }[event.key];
   if (!target || event.ctrlKey || event.altKey || event.metaKey) return;
@@ -134,6 +155,6 @@ function sayUnder(answer, { token, op, unit }) {
     const [mean, own] = [answer.weights, answer.unit.weights].map((rows) => rows[token][op].toFixed(3));
     return `${name}, ${answer.ops[op]}: mean weight ${mean}, in unit ${answer.unit.index} ${own}`;
   }
-  if (unit >= 0) return `${name}, state of unit ${unit}: ${signed(states(answer)[token][unit])}`;
+  if (unit >= 0) return `${name}, ${sayUnit(answer, token, unit)}`;
   return `${name}: ${inWords(answer.predictions[token])}`;
 }

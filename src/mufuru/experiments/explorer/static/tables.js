@@ -2,14 +2,19 @@
 
 import { html, percent, signed, visible } from "./dom.js";
 import { scrolled } from "./details.js";
-import { states } from "./figure.js";
+import { leader, states } from "./figure.js";
 
-/** Predictions with weights, and states. */
+/** Predictions with weights, states, and leading operations. */
 export function tables(answer, mode) {
   const values = states(answer), units = values[0].map((_, k) => `unit ${k}`);
   const shown = values.map((row) => row.map((value) => signed(value, 4)));
   return html("div", { class: "tables" },
-    predictions(answer, mode), table("States after each token", answer.tokens, units, shown));
+    predictions(answer, mode), table("States after each token", answer.tokens, units, shown),
+    answer.map ? table("Leading operation of every unit, and its weight", answer.tokens, units, leaders(answer)) : null);
+}
+
+function leaders(answer) {
+  return answer.map.ops.map((row, t) => row.map((op, unit) => `${answer.ops[op]} ${leader(answer, t, unit).share.toFixed(3)}`));
 }
 
 function predictions(answer, mode) {

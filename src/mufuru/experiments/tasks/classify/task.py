@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,12 +23,14 @@ from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.classify import scores
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Encoded, Standardise, encode, shuffled
-from mufuru.experiments.tasks.classify.use import known_of
+from mufuru.experiments.tasks.classify.use import known_of, written
 from mufuru.experiments.tasks.task import Batches, HowToRead, State, Step, Totals, packed_rows
 from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
+EXAMPLES, EXAMPLE_CHARACTERS, EXAMPLE_STEPS, EXAMPLE_STEPS_BOTH_WAYS = 5, 4_000, 300, 100
+"""Number of examples that a run keeps, and their sizes: the explorer reads no longer ones."""
 
 
 class LabelledTask:
@@ -129,6 +133,19 @@ class ClassifyTask(LabelledTask):
         data = load(config.data) if labelled is None else labelled
         super().__init__(config, data)
         self.class_weights = None if config.class_weights == "none" else balanced(data.train.targets, len(data.labels))
+
+    def examples(self) -> list[str]:
+        """Return a few validation sequences as the explorer reads them: the first of each label, then the second."""
+        valid = self.labelled.valid
+        targets = valid.targets.argmax(1) if valid.targets.is_floating_point() else valid.targets
+        seen: Counter[int] = Counter()
+        turns = []
+        for row, label in enumerate(targets.tolist()):
+            turns.append((seen[label], row))
+            seen[label] += 1
+        most = EXAMPLE_STEPS_BOTH_WAYS if self.config.cell.bidirectional else EXAMPLE_STEPS
+        texts = (written(valid.sequences[row][:most], self.config) for _, row in sorted(turns))
+        return list(islice((text for text in texts if len(text) <= EXAMPLE_CHARACTERS), EXAMPLES))
 
     def check_new(self) -> None:
         """Refuse numbers to predict as labels, and other data that is probably meant otherwise."""

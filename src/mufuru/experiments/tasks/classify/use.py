@@ -1,5 +1,6 @@
 """Use of a trained classifier on new sequences: labels of lines of text or numbers, and the explorer's view."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,14 @@ class SequenceReader(Reader):
     def predictions(self, logits: Tensor) -> list[StepPrediction]:
         """Return the predictions of (steps, outputs) of the model, by step."""
         return [StepPrediction(top) for top in ranked(logits.double().softmax(1), self.labels)]
+
+
+def written(sequence: list[str] | Tensor, config: Any) -> str:
+    """Return a sequence as a text that `Predictor.read` reads; numbers to six places, which is plenty to look at."""
+    if isinstance(sequence, list):
+        return ("" if config.data.cut == "characters" else " ").join(sequence)
+    rows = [[float(f"{value:.6g}") for value in step] for step in sequence.tolist()]
+    return " ".join(f"{value:g}" for (value,) in rows) if sequence.size(1) == 1 else json.dumps(rows)
 
 
 def one_line(text: str) -> str:

@@ -98,7 +98,9 @@ class LogicReader(Reader):
     """Reader for the explorer: whether a formula is true so far, and whether the model knows."""
 
     takes = "formula"
+    # without mul, the model that comes with the explorer says true to the first
     examples = (
+        "0 1 XNOR 1 OR 1 XOR",
         "1 0 AND 0 OR 1 if/then",
         "0 1 XOR 1 XOR 0 XOR 1 XOR 1 XOR",
         "1 1 NAND 0 NOR 1 XNOR 0 then/if 1 ABJ",
