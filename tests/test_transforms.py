@@ -111,7 +111,11 @@ SECOND: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"controller_size": 2, "reset": "after"}, {"ops": ("keep", own)}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"controller_size": 2, "reset": "after"}, {"ops": ("keep", own)}],
+    ids=["plain", "controller", "own operation"],
+)
 @pytest.mark.parametrize("way", SECOND)
 def test_second_derivatives_inside_transforms(way: str, options: Any) -> None:
     layer, x = MuFuRU(2, 3, 2, dtype=torch.float64, **options), torch.randn(3, 2, 2, dtype=torch.float64)
