@@ -34,9 +34,11 @@ def _without_broken_instructions() -> None:
         os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
 
 
-# under nohup it is ignored, and so it would be by all that the tests start
+# ignored under nohup and by shells' jobs in the background, and so it would be by all that the tests start
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # before oneDNN is first used, which is when it looks
 _without_broken_instructions()
