@@ -157,7 +157,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_resumes(nodes: Any, tmp_pat
             wait_until(partial(under_way, archives, before), process)
             process.send_signal(signal.SIGINT)
             said = finish(process)
-        assert (said.code, said.out) == (130, "")
+        assert (said.code, said.out) == (130, ""), said.err
         assert "Stopping: the runs save themselves first." in said.err
         assert said.err.endswith("mufuru: stopped; all runs are saved. The same command resumes them\n")
         assert "Traceback" not in said.err

@@ -278,8 +278,11 @@ class Cluster:
             self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=GRACE)
 
     def close(self) -> None:
-        for task in self.tasks:
-            self.ray.cancel(task, force=True)
+        if self.tasks:
+            # Ray ends this process if the answer of a cancelled task comes: what has ended is left alone
+            _, running = self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=0)
+            for task in running:
+                self.ray.cancel(task, force=True)
         self.tasks = {}
         self.ray.kill(self.board)
 
