@@ -424,6 +424,8 @@ def test_a_server_that_went_away_is_told(browser: Any) -> None:
     with serving() as place:
         one = Visit(browser, place)
         page = one.open()
+        # what is asked on opening has its answers
+        page.wait_for_load_state("networkidle")
     page.fill("#text", "1 1 AND")
     page.wait_for_selector("#messages .error")
     assert "is `mufuru explore` still running?" in page.inner_text("#messages")
