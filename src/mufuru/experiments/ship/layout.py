@@ -62,10 +62,13 @@ class BatchFirst(nn.Module):
 
 
 def named_sizes(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> tuple[Sizes, ...]:
-    """Return the sizes of tensors of `EXAMPLE`, given those of `OTHER`."""
-    names = dict(zip(zip(EXAMPLE, OTHER, strict=True), BATCH_FIRST, strict=True))
+    """Return the sizes of tensors of `EXAMPLE`, given those of `OTHER`; a model may need more steps than asked for."""
+    batch = EXAMPLE[0], OTHER[0]
     return tuple(
-        tuple(one if one == two else names[one, two] for one, two in zip(tensor.shape, other.shape, strict=True))
+        tuple(
+            one if one == two else "batch" if (one, two) == batch else "steps"
+            for one, two in zip(tensor.shape, other.shape, strict=True)
+        )
         for tensor, other in zip(tensors, others, strict=True)
     )
 

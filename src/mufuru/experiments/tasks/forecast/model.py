@@ -84,9 +84,9 @@ class Forecaster(TaskModel):
         return Standard(quantiles, naive, mean, deviation)
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Return random windows, which have to be as long as a season."""
+        """Return random windows that are this much longer than a season, which is the least."""
         generator = torch.Generator().manual_seed(seed)
-        size = (max(steps, self.config.season, 2), batch, 1 + len(self.columns.covariates))
+        size = (self.config.season + steps, batch, 1 + len(self.columns.covariates))
         return (torch.randn(size, generator=generator),)
 
     @torch.no_grad()
