@@ -39,7 +39,7 @@ LINES = "bare lines"
 
 @dataclass(frozen=True)
 class Known:
-    """What a model takes: text or series, how it was trained, and its labels."""
+    """A model's input: text or series, the layout it was trained on, and its labels."""
 
     layout: Layout
     channels: int

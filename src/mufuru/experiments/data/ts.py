@@ -26,7 +26,7 @@ class Series:
     rows: list[tuple[int, str, Tensor]]
     """Line, label, empty without one, and values, (steps, channels) float32."""
     last: Literal["label", "number", "nothing"]
-    """What stands behind the values: a class, a number to predict, or nothing."""
+    """Entry behind the values: a class, a number to predict, or nothing."""
 
 
 def read(path: Path) -> Series:

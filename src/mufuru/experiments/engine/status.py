@@ -31,8 +31,8 @@ class Status:
     best_loss: float | None = None
     """Validation loss of the best, smoothed."""
     chosen_by: str = ""
-    """What made the best the best: a better "metric", a lower "loss" at the same metric, or "later" at the same of
-    both."""
+    """Reason for the choice of the best: a better "metric", a lower "loss" at the same metric, or "later" at the same
+    of both."""
     tied: int = 0
     """Validations with the best metric, the best one among them."""
     recent: list[float] = field(default_factory=list)
