@@ -35,5 +35,11 @@ def test_the_table_is_the_records(own_data: Any) -> None:
     assert list(record["rows"]) == [case for case in own_data.CASES if case in record["rows"]]
     assert (BENCHMARKS / "results" / "own_data.md").read_text() == own_data.tables(record)
     for row in record["rows"].values():
-        assert row["models"].keys() == {"mufuru", "gru"}
-        assert row["baselines"]
+        for metric, cells in row["models"].items():
+            assert {cell: len(values) for cell, values in cells.items()} == {"mufuru": 5, "gru": 5}
+            assert row["baselines"][metric]
+
+
+def test_spread_over_seeds(own_data: Any) -> None:
+    assert own_data.spread([0.5]) == "**0.5** (1)"
+    assert own_data.spread([1.0, 2.0, 3.0]) == "**2** ± 1 (3)"

@@ -127,6 +127,12 @@ def test_series_of_a_table(tmp_path: Path) -> None:
     assert said == "waves.csv: series in column 'rising', covariates warm, calm"
 
 
+def test_an_index_without_a_name_has_a_header_beside(tmp_path: Path) -> None:
+    """As pandas writes a series whose name is a number."""
+    (one,), names, _ = series.load(write(tmp_path / "lynx.csv", ",0\n1821,269\n1822,321\n1823,585\n"), Columns())
+    assert (one.values.flatten().tolist(), names) == ([269, 321, 585], ("0",))
+
+
 def test_series_by_names_and_in_json(tmp_path: Path) -> None:
     rows = "shop,day,sales\n" + "".join(f"{shop},d{day},{day * 2}\n" for day in range(3) for shop in "ab")
     every, _, _ = series.load(write(tmp_path / "shops.csv", rows), Columns(name="shop"))

@@ -65,9 +65,7 @@ def load(path: str | Path, columns: Columns, format: Format | None = None) -> Lo
     if form == "jsonl":
         return _objects(tables.read_objects(path), columns)
     cells = tables.read_cells(path, form)
-    header = any(not _is_value(name) and all(_is_value(row[place]) for _, row in cells[1:])
-                 for place, name in enumerate(cells[0][1]))  # fmt: skip
-    table = tables.with_names(path, cells, header)
+    table = tables.with_names(path, cells, _has_header(cells))
     covariates = [table.find(name) for name in columns.covariates]
     given = [table.find(name) for name in columns.values]
     if columns.name is not None:
@@ -80,6 +78,15 @@ def load(path: str | Path, columns: Columns, format: Format | None = None) -> Lo
 
 def _is_value(field: str) -> bool:
     return field.strip().casefold() in MISSING or is_number(field)
+
+
+def _has_header(cells: tables.Cells) -> bool:
+    """Return whether a word stands above a column of numbers, or nothing above one that counts: pandas gives its index
+    no name."""
+    (_, first), *rows = cells
+    columns = [[row[place] for _, row in rows] for place in range(len(first))]
+    return any((not _is_value(name) and all(map(_is_value, column))) or (not name.strip() and _counts(column))
+               for name, column in zip(first, columns, strict=True))  # fmt: skip
 
 
 def _guess(table: Table, taken: Sequence[str]) -> list[str]:
