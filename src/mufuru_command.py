@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code: 0, 1 for a failure, 2 for a typing mistake, 128 + n after signal n."""
+    """Run a command and return its exit code: 0, 1 for a failure, 2 for a mistake in it, 128 + n after signal n."""
     _prepare_streams()
     try:
         command = find(arguments)

@@ -17,7 +17,9 @@ import mufuru
 import mufuru_command
 from mufuru.experiments.cli import doctor
 from mufuru.experiments.cli.usage import UsageError
-from mufuru.experiments.engine import Interrupted
+from mufuru.experiments.engine import Failure, Interrupted, RunError
+from mufuru.experiments.record import RecordError
+from mufuru.experiments.settings import SettingError
 from mufuru.kernels import library
 from mufuru.kernels.library import Status
 
@@ -123,6 +125,10 @@ def raising(error: BaseException) -> Any:
     ("error", "code", "message"),
     [
         (UsageError("so"), 2, "mufuru: so\n"),
+        (RunError("no such run"), 2, "mufuru: no such run\n"),
+        (RecordError("damaged"), 2, "mufuru: damaged\n"),
+        (SettingError("too large"), 2, "mufuru: too large\n"),
+        (Failure("the disk is full"), 1, "mufuru: the disk is full\n"),
         (Interrupted("stopped; go on"), 130, "mufuru: stopped; go on\n"),
         (Interrupted("stopped; go on", signal.SIGTERM), 143, "mufuru: stopped; go on\n"),
         (KeyboardInterrupt(), 130, "mufuru: stopped\n"),

@@ -176,17 +176,17 @@ def test_the_score_of_the_test_text_is_the_test_perplexity(
 def test_another_task_and_no_run(runs: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     logic = runs / "logic"
     said = command(capsys, *name.format(logic, logic).split())
-    assert_refused(said, 1, f"the run in {logic} is of the task logic: expected a language model")
-    assert_refused(command(capsys, *name.format(tmp_path, tmp_path).split()), 1, "config.json is missing")
+    assert_refused(said, 2, f"the run in {logic} is of the task logic: expected a language model")
+    assert_refused(command(capsys, *name.format(tmp_path, tmp_path).split()), 2, "config.json is missing")
 
 
 def test_a_text_that_changed_is_told_in_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model can be used without its text, but not measured on another."""
     book = runs / "book.txt"
     book.write_text(TEXT.replace("dog", "cow"))
-    assert_refused(command(capsys, "evaluate", runs / "word"), 1, "they were trained on other data")
+    assert_refused(command(capsys, "evaluate", runs / "word"), 2, "they were trained on other data")
     book.unlink()
-    assert_refused(command(capsys, "evaluate", runs / "word"), 1, str(book), "no such file")
+    assert_refused(command(capsys, "evaluate", runs / "word"), 2, str(book), "no such file")
 
 
 @pytest.mark.parametrize(

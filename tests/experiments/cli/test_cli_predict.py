@@ -176,9 +176,9 @@ def test_a_mistake_is_told_with_its_line_after_the_answers_before_it(
 
 def test_what_is_refused(away: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = command(capsys, "predict", away / "logic", tmp_path / "new.txt")
-    assert_refused(other, 1, "is of the task logic: expected a classifier of sequences, of `mufuru train classify`")
+    assert_refused(other, 2, "is of the task logic: expected a classifier of sequences, of `mufuru train classify`")
     assert_refused(command(capsys, "predict", away / "texts", tmp_path / "none.txt"), 2, "there is no such file")
-    assert_refused(command(capsys, "predict", tmp_path / "none"), 1, "config.json is missing")
+    assert_refused(command(capsys, "predict", tmp_path / "none"), 2, "config.json is missing")
     assert_refused(command(capsys, "predict", away / "texts", "--batch-size", "0"), 2, "at least 1, got 0")
     assert_refused(command(capsys, "predict"), 2, "RUN")
 

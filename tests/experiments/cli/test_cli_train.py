@@ -44,7 +44,7 @@ def test_quiet_says_nothing_and_the_folder_has_a_name(
     settings = ("logic", *TINY, "--epochs", "1", "--cell", "gru", "--hidden-size", "3", "--seed", "7")
     assert command(capsys, "train", *settings, "--quiet") == (0, "", "")
     assert RunFolder(tmp_path / "runs" / "logic-gru-3-seed-7").finished
-    assert_refused(command(capsys, "train", *settings), 1, "runs/logic-gru-3-seed-7", "choose another folder")
+    assert_refused(command(capsys, "train", *settings), 2, "runs/logic-gru-3-seed-7", "choose another folder")
 
 
 @pytest.mark.parametrize("line", [1, 4, 11])
@@ -70,7 +70,7 @@ def test_stopped_and_gone_on_with(
     said = finish(process)
     assert (said.code, said.out) == (128 + number, "")
     assert f"resume with `mufuru train --resume '{folder}'`" in said.err.splitlines()[-1]
-    assert_refused(command(capsys, "report", folder), 1, "not finished", "--resume")
+    assert_refused(command(capsys, "report", folder), 2, "not finished", "--resume")
     assert command(capsys, "train", "logic", "--resume", folder, "--quiet").code == 0
     assert_same_run(folder, run)
 
@@ -81,15 +81,15 @@ def test_a_finished_run_is_left_as_it_is(run: Path, capsys: pytest.CaptureFixtur
     assert said.code == 0
     assert f"mufuru report {run}" in said.out
     assert RunFolder(run).result.stat().st_mtime_ns == before
-    assert_refused(command(capsys, "train", *SETTINGS, "--output", run), 1, "holds a finished run", "another folder")
+    assert_refused(command(capsys, "train", *SETTINGS, "--output", run), 2, "holds a finished run", "another folder")
 
 
 def test_other_settings_are_not_mixed_in(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     RunFolder(copy).result.unlink()
     refused = command(capsys, "train", "--resume", copy, "--epochs", "13")
-    assert_refused(refused, 1, "training.epochs is 12 there and 13 here")
-    assert_refused(command(capsys, "train", "--resume", copy, "--preset", "paper"), 1, "seed is 5 there and 0 here")
-    assert_refused(command(capsys, "train", *SETTINGS, "--output", copy), 1, "--resume", "another folder")
+    assert_refused(refused, 2, "training.epochs is 12 there and 13 here")
+    assert_refused(command(capsys, "train", "--resume", copy, "--preset", "paper"), 2, "seed is 5 there and 0 here")
+    assert_refused(command(capsys, "train", *SETTINGS, "--output", copy), 2, "--resume", "another folder")
     assert_refused(command(capsys, "train", "--resume", copy, "--output", "x"), 2, "leave --output out")
     assert_refused(command(capsys, "train", "lm", "--resume", copy), 2, "is of the task logic: leave lm out")
 
@@ -105,35 +105,35 @@ def test_a_tampered_checkpoint_is_refused_and_named(copy: Path, capsys: pytest.C
     files.result.unlink()
     damage(files.last)
     kept = files.last.read_bytes()
-    assert_refused(command(capsys, "train", "--resume", copy), 1, str(files.last), "Delete it")
+    assert_refused(command(capsys, "train", "--resume", copy), 2, str(files.last), "Delete it")
     assert files.last.read_bytes() == kept
     damage(files.best)
-    assert_refused(command(capsys, "evaluate", copy), 1, str(files.best))
+    assert_refused(command(capsys, "evaluate", copy), 2, str(files.best))
 
 
 def test_a_cut_off_checkpoint_is_refused(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = RunFolder(copy)
     files.result.unlink()
     files.last.write_bytes(files.last.read_bytes()[:100])
-    assert_refused(command(capsys, "train", "--resume", copy), 1, str(files.last))
+    assert_refused(command(capsys, "train", "--resume", copy), 2, str(files.last))
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"task": "logic", "config": {"sed": 3}}', '{"task": "x", "config": {}}'])
 def test_damaged_settings_are_told(copy: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     RunFolder(copy).config.write_text(text)
-    assert_refused(command(capsys, "train", "--resume", copy), 1, str(copy))
-    assert_refused(command(capsys, "evaluate", copy), 1, str(copy))
+    assert_refused(command(capsys, "train", "--resume", copy), 2, str(copy))
+    assert_refused(command(capsys, "evaluate", copy), 2, str(copy))
 
 
 @pytest.mark.parametrize("line", ["train --resume {}", "evaluate {}", "report {}"])
 def test_a_folder_without_a_run(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        assert_refused(command(capsys, *line.format(folder).split()), 1, str(folder))
+        assert_refused(command(capsys, *line.format(folder).split()), 2, str(folder))
 
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert_refused(command(capsys, "train", *SETTINGS, "--output", tmp_path / "file"), 1, "file")
+    assert_refused(command(capsys, "train", *SETTINGS, "--output", tmp_path / "file"), 2, "file")
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

@@ -103,7 +103,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_commands_that_one_process_runs(capsys: pytest.CaptureFixture[str], as_rank: Callable[[int], None]) -> None:
     """Rank 0 says so, the others end."""
     as_rank(0)
-    assert_refused(command(capsys, "doctor"), 1, "torchrun is for mufuru train: start mufuru doctor without it")
+    assert_refused(command(capsys, "doctor"), 2, "torchrun is for mufuru train: start mufuru doctor without it")
     as_rank(1)
     assert command(capsys, "doctor") == (1, "", "")
 

@@ -123,16 +123,16 @@ def test_own_classifiers_and_series_begin_with_validation_data(tmp_path: Path) -
 def test_mistakes_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert_refused(command(capsys, "explore", tmp_path / "none"), 1, "is missing", "none")
-    assert_refused(command(capsys, "explore", tmp_path), 1, "no finished run in", "mufuru train")
+    assert_refused(command(capsys, "explore", tmp_path / "none"), 2, "is missing", "none")
+    assert_refused(command(capsys, "explore", tmp_path), 2, "no finished run in", "mufuru train")
     assert_refused(command(capsys, "explore", "--port", "0"), 2, "--port should be from 1 to 65535")
     assert_refused(command(capsys, "explore", "--prt", "1"), 2, "--port")
     assert_refused(command(capsys, "explore", "--host", "203.0.113.1"), 1, "cannot listen on 203.0.113.1")
     (tmp_path / "config.json").write_text('{"task": "dance", "config": {}}')
-    assert_refused(command(capsys, "explore", tmp_path), 1, "dance")
+    assert_refused(command(capsys, "explore", tmp_path), 2, "dance")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
-    assert_refused(command(capsys, "explore"), 1, "uvicorn", "pip install '.[explore]'")
+    assert_refused(command(capsys, "explore"), 2, "uvicorn", "pip install '.[explore]'")
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

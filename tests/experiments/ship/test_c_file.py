@@ -134,9 +134,9 @@ def test_a_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     got = {label: float(p) for label, p in map(str.split, found.splitlines())}
     assert got == pytest.approx(want, abs=1e-6), "float32 in another order"
     said = command(capsys, "export", runs / "numbers", "--to", "c", "-o", tmp_path / "bumps.h")
-    assert_refused(said, 1, "should end in .c")
+    assert_refused(said, 2, "should end in .c")
     said = command(capsys, "export", runs / "numbers", "--to", "onnx", "--bits", "8", "-o", tmp_path / "out")
-    assert_refused(said, 1, "--bits is for c, got --to onnx: leave it out")
+    assert_refused(said, 2, "--bits is for c, got --to onnx: leave it out")
 
 
 def test_a_language_model_of_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +163,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 
     def refused(name: str, *words: str) -> None:
         said = command(capsys, "export", runs / name, "--to", "c", "-o", tmp_path / "out.c")
-        assert_refused(said, 1, *words)
+        assert_refused(said, 2, *words)
         assert not (tmp_path / "out.c").exists()
 
     refused("attention", "reads words", "export it with --to onnx")

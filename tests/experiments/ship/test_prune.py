@@ -186,18 +186,18 @@ def test_weights_that_were_not_selected_are_left_out(runs: Path, tmp_path: Path)
 
 def test_what_is_refused(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = command(capsys, "prune", runs / "lm", "--threshold", "1e-9", "-o", tmp_path / "small")
-    assert_refused(said, 1, "no operation's largest weight stays under 1e-09", "With --measure mean")
+    assert_refused(said, 2, "no operation's largest weight stays under 1e-09", "With --measure mean")
     assert not (tmp_path / "small").exists()
-    assert_refused(command(capsys, "prune", runs / "lm-gru"), 1, "is of the cell gru: only layers of mufuru")
-    assert_refused(command(capsys, "prune", tmp_path / "none"), 1, "config.json is missing")
+    assert_refused(command(capsys, "prune", runs / "lm-gru"), 2, "is of the cell gru: only layers of mufuru")
+    assert_refused(command(capsys, "prune", tmp_path / "none"), 2, "config.json is missing")
     assert_refused(command(capsys, "prune", runs / "lm", "--threshold", "1"), 2, "above 0 and below 1, got 1.0")
     assert_refused(command(capsys, "prune", runs / "lm", "--measure", "most"), 2, "largest", "mean")
     said = command(capsys, "prune", runs / "lm", "--threshold", "0.02", "-o", runs / "texts")
-    assert_refused(said, 1, "holds a finished run: choose another folder")
+    assert_refused(said, 2, "holds a finished run: choose another folder")
     (tmp_path / "unfinished").mkdir()
     for name in ("config.json", "best.safetensors"):
         (tmp_path / "unfinished" / name).write_bytes((runs / "lm" / name).read_bytes())
-    assert_refused(command(capsys, "prune", tmp_path / "unfinished"), 1, "is not finished")
+    assert_refused(command(capsys, "prune", tmp_path / "unfinished"), 2, "is not finished")
 
 
 def test_the_record_says_what_was_done(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

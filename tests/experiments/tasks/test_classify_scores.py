@@ -150,12 +150,12 @@ def test_evaluation_of_new_and_moved_data(run: Path, tmp_path: Path, capsys: pyt
     shown = command(capsys, "evaluate", away, "--data", new).out
     assert "precision" in shown
     assert "true, predicted:" in shown
-    assert_refused(command(capsys, "evaluate", away), 1, "texts.csv: there is no such file", "--find-data FOLDER")
+    assert_refused(command(capsys, "evaluate", away), 2, "texts.csv: there is no such file", "--find-data FOLDER")
     moved = command(capsys, "evaluate", away, "--find-data", data, "--json")
     assert json.loads(moved.out)["metrics"] == json.loads((run / "result.json").read_text())["test"]
     write_csv(tmp_path / "texts.csv", seed=9)
     other = command(capsys, "evaluate", away, "--find-data", tmp_path)
-    assert_refused(other, 1, "they were trained on other data")
+    assert_refused(other, 2, "they were trained on other data")
     assert_refused(command(capsys, "evaluate", away, "--find-data", tmp_path / "none"), 2, "is not a folder")
     assert_refused(command(capsys, "evaluate", away, "--data", new, "--split", "valid"), 2, "leave --split")
     (away / "result.json").unlink()

@@ -151,7 +151,7 @@ def test_what_the_command_refuses(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert_refused(other, 2, "--keep is for the test data: leave --split out")
     assert command(capsys, "train", "logic", *TINY, "--epochs", 1, "--output", tmp_path / "logic", "--quiet").code == 0
     refused = command(capsys, "evaluate", tmp_path / "logic", "--dynamic")
-    assert_refused(refused, 1, "is of the task logic: expected a language model")
+    assert_refused(refused, 2, "is of the task logic: expected a language model")
 
 
 def test_reports_show_it_apart(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

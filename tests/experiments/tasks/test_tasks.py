@@ -82,7 +82,7 @@ def test_packed_and_padded_sequences_have_the_same_answers(parity: Path) -> None
 
 def test_a_task_without_a_hook_says_who_has_it(parity: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = command(capsys, "generate", parity)
-    assert_refused(said, 1, "is of the task parity: expected a language model, of `mufuru train lm`")
+    assert_refused(said, 2, "is of the task parity: expected a language model, of `mufuru train lm`")
 
 
 def loaded_after(code: str) -> list[str]:

@@ -107,7 +107,7 @@ def test_from_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.Capt
     assert f"{result['test']['accuracy']:.4f}" in said.out
     again = command(capsys, "evaluate", run, "--json")
     assert json.loads(again.out)["metrics"] == result["test"]
-    assert_refused(command(capsys, "predict", run), 1, "is of the task trees", "expected a classifier")
+    assert_refused(command(capsys, "predict", run), 2, "is of the task trees", "expected a classifier")
 
 
 def test_mistakes_at_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

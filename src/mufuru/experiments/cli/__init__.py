@@ -15,7 +15,7 @@ import mufuru_command
 from mufuru.experiments.cli.usage import UsageError
 from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import torchrun
-from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError
+from mufuru.experiments.engine.errors import Interrupted, RunError
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError
 from mufuru.kernels.choice import CHOICES
@@ -52,10 +52,8 @@ def run(command: ModuleType, arguments: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Interrupted as error:
         return say(error, 128 + error.number)
-    except (DataError, PlaceError, UsageError) as error:
-        return say(error, 2)
-    except (SettingError, RunError, RecordError) as error:
-        return say(error, 1)
+    except (DataError, RecordError, RunError, SettingError, UsageError) as error:
+        return say(error, getattr(error, "code", 2))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
             raise

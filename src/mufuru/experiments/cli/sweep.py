@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mufuru.experiments.cli.usage import Flag, Output, UsageError, check_range, parse_both, pick
-from mufuru.experiments.engine.errors import RunError
+from mufuru.experiments.engine.errors import Failure
 from mufuru.experiments.engine.sweep import Where
 from mufuru.experiments.record import RunFolder, read_json
 from mufuru.experiments.reproduce.grid import Cluster, Jobs, Store
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
         files = results.write(search.space, made, root)
     except OSError as error:
         report_failures(made)
-        raise RunError(f"cannot write the table and the plot into {root} ({error.strerror or error}): the trials are "
+        raise Failure(f"cannot write the table and the plot into {root} ({error.strerror or error}): the trials are "
                        "kept. Make room, then repeat the command") from error  # fmt: skip
     if not options.quiet:
         show(search, made, root, files)

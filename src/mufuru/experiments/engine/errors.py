@@ -15,12 +15,17 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class RunError(RuntimeError):
-    """A run cannot start or resume; the message says why and what to do."""
+    """A command cannot do what it was asked to; the message says why and what to do. Exit code 2."""
 
 
 class PlaceError(RunError):
-    """A cluster, URL or folder where runs cannot be made or kept, or a package that is not there: a mistake of the
-    command, exit code 2."""
+    """A cluster, URL or folder where runs cannot be made or kept, or a package that is not there."""
+
+
+class Failure(RunError):
+    """What was asked for is right, and machine, network or numbers failed on the way. Exit code 1."""
+
+    code = 1
 
 
 class Interrupted(RunError):
@@ -43,9 +48,9 @@ def writing_to(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             message = f"no space left for {folder}: what was saved before is untouched. Make room, then resume with "
-            raise RunError(message + resume_command(folder)) from error
+            raise Failure(message + resume_command(folder)) from error
         message = f"cannot write to {folder} ({error.strerror or error}): what was saved before is untouched"
-        raise RunError(message) from error
+        raise Failure(message) from error
 
 
 class Stop:

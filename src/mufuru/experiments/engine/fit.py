@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.checkpoint import Checkpoint
-from mufuru.experiments.engine.errors import Interrupted, RunError, Stop
+from mufuru.experiments.engine.errors import Failure, Interrupted, RunError, Stop
 from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, moved, operation_use
 from mufuru.experiments.engine.progress import Progress, TensorBoard
 from mufuru.experiments.engine.ranks import Alone, LostRank, Wishes, answered, counted, ranks_of
@@ -318,10 +318,10 @@ class Fit:
         done = f"stopped after update {self.status.update} of {self.total}, everything is saved"
         raise Interrupted(f"{done}: resume with {self.ranks.resume_command(self.store.files.path)}", number)
 
-    def without(self, error: LostRank) -> RunError:
+    def without(self, error: LostRank) -> Failure:
         """Return the error of a run that has lost another of its processes."""
         kept = f"its last checkpoint, of update {self.saved_update}" if self.saved_update else "its beginning"
-        return RunError(f"{error} at update {self.status.update + 1} of {self.total}: resume the run from {kept}, with "
+        return Failure(f"{error} at update {self.status.update + 1} of {self.total}: resume the run from {kept}, with "
                         f"{self.ranks.resume_command(self.store.files.path)}")  # fmt: skip
 
     def check_finite(self, name: str, value: float, update: int) -> None:
@@ -330,7 +330,7 @@ class Fit:
             return
         folder = self.store.files.path
         kept = f"The last good checkpoint, of update {self.saved_update}, stays in {folder}"
-        raise RunError(
+        raise Failure(
             f"the {name} is {value} at update {update}, with learning rate {self.learning_rate(update - 1):g}: the run "
             "stops here. Try a lower --learning-rate, a --clip of the gradient such as 1, or a longer --warmup. "
             + (kept if self.saved_update else f"There is no checkpoint in {folder} yet")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from mufuru.experiments.engine.backend import GRACE, Died, Ended, Event, Looked
-from mufuru.experiments.engine.errors import Interrupted, RunError
+from mufuru.experiments.engine.errors import Failure, Interrupted
 from mufuru.experiments.engine.work import Job, Reporter, Validation, work
 from mufuru.kernels import library
 
@@ -110,7 +110,7 @@ class Processes:
         except BrokenProcessPool:
             reason = worker.end()
             if worker.fraction.value < 0:
-                raise RunError(f"a process to train in could not start: {reason}") from None
+                raise Failure(f"a process to train in could not start: {reason}") from None
             return Died(worker.job, reason)
         self.idle.append(worker)
         return Ended(worker.job, None, halted=True) if failure == HALTED else Ended(worker.job, failure)

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import mufuru
 from mufuru.experiments.draws import Draws
 from mufuru.experiments.engine.checkpoint import Checkpoint, capture_randomness, digest, seed_everything, undisturbed
-from mufuru.experiments.engine.errors import RunError, resume_command
+from mufuru.experiments.engine.errors import Failure, RunError, resume_command
 from mufuru.experiments.engine.store import Follower, Store, open_store
 from mufuru.experiments.tasks.task import Batch, State, Step, Task
 
@@ -304,7 +304,7 @@ def answered() -> Iterator[None]:
         raise LostRank(f"another process of this run {reason}") from None
 
 
-class LostRank(RunError):
+class LostRank(Failure):
     """Another process is gone or does not answer."""
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mufuru.disk import write_atomically
-from mufuru.experiments.engine.errors import PlaceError, RunError
+from mufuru.experiments.engine.errors import Failure, PlaceError
 from mufuru.experiments.engine.progress import Progress
 from mufuru.experiments.record import RunFolder
 
@@ -28,7 +28,7 @@ ATTEMPTS = 3
 """Times that a file is copied before the run gives up: networks fail for a moment."""
 
 
-class StoreError(RunError):
+class StoreError(Failure):
     """Files behind a URL that cannot be read or written."""
 
 

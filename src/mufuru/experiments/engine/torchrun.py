@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.engine.errors import Interrupted, RunError
+from mufuru.experiments.engine.errors import Failure, Interrupted, RunError
 from mufuru.experiments.engine.ranks import Alone, Ranks
 from mufuru.experiments.record import RecordError
 from mufuru.experiments.settings import SettingError
@@ -94,7 +94,7 @@ def meet(rank: int, size: int, timeout: timedelta) -> Ranks:
     except (RuntimeError, ValueError) as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]
-        raise RunError(f"rank {rank} of {size} did not meet the others at {address} within {timeout.seconds} s: "
+        raise Failure(f"rank {rank} of {size} did not meet the others at {address} within {timeout.seconds} s: "
                        f"{reason}") from None  # fmt: skip
     ranks = Ranks(rank, size, store)
     ranks.restarted = attempt > 1

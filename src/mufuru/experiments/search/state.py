@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mufuru.disk import locked, remove_leftovers, write_atomically
-from mufuru.experiments.engine.errors import PlaceError, RunError, writing_to
+from mufuru.experiments.engine.errors import Failure, PlaceError, writing_to
 from mufuru.experiments.engine.remote import Remote
 from mufuru.experiments.record import RecordError, read_json
 from mufuru.experiments.search.space import Values
@@ -99,7 +99,7 @@ class Journal:
         try:
             write_atomically(self.path, text.encode() + b"\n")
         except OSError as error:
-            raise RunError(
+            raise Failure(
                 f"cannot write {self.path} ({error.strerror or error}): what was saved before is untouched. Make room, "
                 "then repeat the command"
             ) from error
@@ -139,7 +139,7 @@ class Journal:
         try:
             yield
         finally:
-            with suppress(RunError):
+            with suppress(Failure):
                 self.remote.remove(LOCK)
 
     def renew(self) -> None:

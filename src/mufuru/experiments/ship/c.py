@@ -21,7 +21,7 @@ from torch import Tensor
 import mufuru
 from mufuru.disk import write_atomically
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.engine import RunError
+from mufuru.experiments.engine import Failure, RunError
 from mufuru.experiments.ship.onnx import BySteps
 from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
@@ -270,7 +270,7 @@ def compiled(path: Path, name: str, sizes: Mapping[str, int], state: int, compil
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = next(iter(done.stderr.strip().splitlines()), "no message")
-            raise RunError(f"{compiler[0]} cannot compile what was written ({reason}): nothing is kept")
+            raise Failure(f"{compiler[0]} cannot compile what was written ({reason}): nothing is kept")
         loaded = ctypes.CDLL(str(library))
     step, logits = (getattr(loaded, f"{name}_{function}") for function in ("step", "logits"))
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from mufuru import export
 from mufuru.disk import beside, write_atomically
-from mufuru.experiments.engine import RunError, evaluate, load_model
+from mufuru.experiments.engine import Failure, RunError, evaluate, load_model
 from mufuru.experiments.engine.evaluate import examining
-from mufuru.experiments.record import Record, read_run
+from mufuru.experiments.record import Record, RunFolder, read_run
 from mufuru.experiments.ship import c, onnx
 from mufuru.experiments.ship.card import card
 from mufuru.experiments.ship.layout import Answers, lay_out
@@ -84,6 +84,10 @@ def export_run(
                 done = _write_program(model, written, batch_first)
             else:
                 done = _write_files(model, record, written, folder.resolve().name, target)
+            layout = RunFolder(folder).layout
+            if written.is_dir() and layout.exists():
+                # so that new files are read as the training file was
+                write_atomically(written / layout.name, layout.read_bytes())
             os.replace(written, path)
     return done._replace(path=path)
 
@@ -111,7 +115,7 @@ def on_disk(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise RunError(
+        raise Failure(
             f"no space left on the disk for {path}: nothing was kept, and the run is untouched. Make room, or choose a "
             "path on another disk with -o"
         ) from None
@@ -145,7 +149,7 @@ def _checked(want: Tensor, got: Tensor, target: Target, place: str) -> float:
     difference = _difference(want, got)
     # a comparison with NaN is never true
     if not difference <= TOLERANCE[target]:
-        raise RunError(
+        raise Failure(
             f"what was written as {target} differs from the original by {difference:.3g}, more than "
             f"{TOLERANCE[target]:g}, at {place}: nothing is kept"
         )

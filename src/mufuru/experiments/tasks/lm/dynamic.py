@@ -43,7 +43,9 @@ class Dynamic:
 
 
 class Diverged(SettingError):
-    """Dynamic evaluation reached a loss that is not finite."""
+    """Dynamic evaluation reached a loss that is not finite. Exit code 1."""
+
+    code = 1
 
 
 def evaluate(
