@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from mufuru.experiments.engine import fit
 from mufuru.experiments.settings import Training
+from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.forecast import ForecastConfig
 from mufuru.experiments.tasks.forecast.config import SeriesConfig
@@ -87,6 +93,24 @@ TASKS: dict[str, tuple[Any, Any, str]] = {
     "forecast": (write_waves, forecast, "waves.csv"),
 }
 """By task: what writes its file, what makes its settings, and the file's name."""
+
+
+def be_killed(task: str, data: Path, folder: Path, at: int, seconds: float) -> None:
+    """Train a task in a process of its own, which kills itself in a training step."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    kind: Any = KINDS[task].make
+    step, count = kind.step, 0
+
+    def killed(self: Any, model: Any, *rest: Any) -> Any:
+        nonlocal count
+        count += model.training
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, model, *rest)
+
+    kind.step = killed
+    fit(task, made(task, data), folder, checkpoint_seconds=seconds)
 
 
 def made(task: str, folder: Path) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 import tree_data
 from classify_data import write_csv, write_numbers
 from commands import TINY
+from number_data import write_names, write_rooms, write_waves
 
 from mufuru.experiments.cli import main
 
@@ -14,6 +15,7 @@ TEXT = "the cat sat on the mat\nthe dog sat , and the cat ran\n\n" * 16
 SMALL = ("--epochs", "1", "--quiet")
 LM = ("--hidden-size", "8", "--batch-size", "4", "--bptt", "8", *SMALL)
 CLASSIFY = ("--hidden-size", "6", "--min-count", "1", *SMALL)
+OWN = ("--hidden-size", "6", "--updates", "6", "--quiet")
 TREES = ("--hidden-size", "6", "--embedding-size", "5", "--vectors", "None", *SMALL)
 
 
@@ -24,6 +26,10 @@ def make_runs(folder: Path, *names: str) -> Path:
     bank = str(tree_data.write(folder / "bank", tree_data.treebank()))
     write_csv(Path(texts))
     write_numbers(Path(numbers))
+    rooms, sentences, waves = (
+        str(write(folder / name))
+        for write, name in ((write_rooms, "rooms.csv"), (write_names, "names.conll"), (write_waves, "waves.csv"))
+    )
     lines = {
         "lm": ("lm", *LM, "--text", book, "--tied"),
         "lm-gru": ("lm", *LM, "--text", book, "--cell", "gru"),
@@ -32,6 +38,22 @@ def make_runs(folder: Path, *names: str) -> Path:
         "texts": ("classify", *CLASSIFY, "--data", texts, "--pooling", "max", "--bidirectional"),
         "attention": ("classify", *CLASSIFY, "--data", texts, "--pooling", "attention"),
         "numbers": ("classify", *CLASSIFY, "--data", numbers, "--pooling", "mean", "--num-layers", "2"),
+        "rooms": ("regress", *OWN, "--data", rooms, "--quantiles", "0.1", "0.9"),
+        "names": ("tag", *OWN, "--data", sentences),
+        "waves": (
+            "forecast",
+            *OWN,
+            "--data",
+            waves,
+            "--value-columns",
+            "rising",
+            "--covariate-columns",
+            "warm",
+            "--horizon",
+            "3",
+            "--season",
+            "6",
+        ),
         "trees": ("trees", *TREES, "--treebank", bank),
         "trees-lstm": ("trees", *TREES, "--treebank", bank, "--cell", "lstm"),
         "logic": ("logic", *TINY, "--hidden-size", "4", "--keep-bias", "1", *SMALL),

@@ -6,18 +6,20 @@ A folder is data: no pickle is read, and no program of it is run.
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from mufuru.experiments.data.bpe import AnyVocabulary
 from mufuru.experiments.engine import RunError
 from mufuru.experiments.settings import SettingError, from_json
 from mufuru.experiments.ship.onnx import BATCH_FIRST, FACTS, FORMAT, MODEL, Session, onnxruntime, written
 from mufuru.experiments.tasks import KINDS
+from mufuru.experiments.tasks.forecast.model import Columns
 from mufuru.experiments.tasks.lm.model import log_probabilities
+from mufuru.experiments.tasks.regress.task import Scale
 from mufuru.experiments.tasks.words import Meaning
 from mufuru.saving.files import WEIGHTS, PretrainedError, read_config
 
@@ -91,13 +93,44 @@ class OnnxModel:
 class OnnxClassifier(OnnxModel):
     """A graph with the interface of `classify.model.Classifier` that predictions need."""
 
+    meaning_of: ClassVar[type[Meaning]] = Meaning
+
     def __init__(self, session: Session, facts: dict[str, Any]) -> None:
         super().__init__(session, facts)
-        self.meaning = Meaning.from_json({field.name: facts[field.name] for field in fields(Meaning)})
+        self.meaning = self.meaning_of.from_json({field.name: facts[field.name] for field in fields(self.meaning_of)})
 
     def __call__(self, inputs: PackedSequence) -> Tensor:
         padded, lengths = pad_packed_sequence(inputs)
         return self.session.answers((self.turned(padded), lengths))[0]
+
+
+class OnnxRegressor(OnnxClassifier):
+    """The same for `regress.task.Regressor`."""
+
+    meaning_of = Scale
+
+    def estimates(self, inputs: PackedSequence) -> Tensor:
+        return self(inputs).double()
+
+
+class OnnxTagger(OnnxClassifier):
+    """The same for `tag.model.Tagger`."""
+
+    def __call__(self, inputs: PackedSequence) -> Any:
+        padded, lengths = pad_packed_sequence(inputs)
+        logits = self.turned(self.session.answers((self.turned(padded), lengths))[0])
+        return pack_padded_sequence(logits, lengths)
+
+
+class OnnxForecaster(OnnxModel):
+    """The same for `forecast.model.Forecaster`."""
+
+    def __init__(self, session: Session, facts: dict[str, Any]) -> None:
+        super().__init__(session, facts)
+        self.columns = Columns.from_json(facts["columns"])
+
+    def __call__(self, windows: Tensor) -> Tensor:
+        return self.session.answers((self.turned(windows),))[0]
 
 
 class OnnxLanguageModel(OnnxModel):
@@ -124,4 +157,10 @@ class OnnxLanguageModel(OnnxModel):
         return log_probabilities(self.output, logits.flatten(0, 1), targets.flatten()).view(targets.shape), state
 
 
-MODELS: dict[str | None, type[Any]] = {"classifier": OnnxClassifier, "language model": OnnxLanguageModel}
+MODELS: dict[str | None, type[Any]] = {
+    "classifier": OnnxClassifier,
+    "regressor": OnnxRegressor,
+    "tagger": OnnxTagger,
+    "forecaster": OnnxForecaster,
+    "language model": OnnxLanguageModel,
+}

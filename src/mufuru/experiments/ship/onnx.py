@@ -7,6 +7,7 @@ raw data becomes inputs and outputs become answers; and `predict.py`, which does
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ FORMAT = 1
 """Version of model.json; others are refused."""
 MODEL, STEP, FACTS, PROGRAM, TOKENIZER = "model.onnx", "step.onnx", "model.json", "predict.py", "tokenizer.json"
 PROGRAMS = Path(__file__).with_name("programs")
-LOGITS = "logits"
+VARIANT = re.compile(r"_of_([a-z]+)\b")
+"""Ending of the name of a function of which a program has one: by the data that it reads, or the kind of its model."""
 BATCH_FIRST, STEPS_FIRST = "batch first", "steps first"
 """Layouts, as model.json calls them."""
 
@@ -55,8 +57,8 @@ def write(model: TaskModel, record: Record, path: Path, batch_first: bool) -> tu
     if alone:
         return answers, None
     write_atomically(path / FACTS, f"{json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)}\n".encode())
-    if kind := content.get("kind"):
-        write_atomically(path / PROGRAM, (PROGRAMS / f"{kind.replace(' ', '_')}.py").read_bytes())
+    if "kind" in content:
+        write_atomically(path / PROGRAM, program(content).encode())
     if isinstance(words := getattr(model, "vocabulary", None), BytePairs):
         write_atomically(path / TOKENIZER, words.saved().encode())
     return answers, None if step is None else write_step(model, step, path / STEP, runtime)
@@ -77,9 +79,25 @@ def facts(
         "outputs": {name: {"axes": list(sizes), "type": "float32"} for name, sizes in layout.outputs.items()},
         "step": None
         if step is None
-        else {"input": step.input, "output": LOGITS, "states": list(map(about, step.states))},
+        else {"input": step.input, "output": model.result, "states": list(map(about, step.states))},
         "settings": without_paths(record.config),
     }
+
+
+def program(content: Mapping[str, Any]) -> str:
+    """Return the program that answers raw data, with those functions alone that this model needs."""
+    name = "language_model.py" if content["kind"] == "language model" else "predict.py"
+    data = "numbers" if content.get("vocabulary") is None else "texts" if content["tokeniser"] else "pieces"
+    blocks = (PROGRAMS / name).read_text(encoding="utf-8").split("\n\n\n")
+    wanted = data, content["kind"]
+    kept = [VARIANT.sub("", block) for block in blocks
+            if (own := VARIANT.search(block.partition("\n")[0])) is None or own[1] in wanted]  # fmt: skip
+    text = "\n\n\n".join(kept)
+    # without what nothing calls, then without what nothing needs
+    kept = [block for block in kept if not (own := re.match(r"def (\w+)", block)) or text.count(f"{own[1]}(") > 1]
+    text = "\n\n\n".join(kept)
+    lines = text.split("\n")
+    return "\n".join(line for line in lines if not (own := re.fullmatch(r"import (\w+)", line)) or f"{own[1]}." in text)
 
 
 def about(state: StepState) -> dict[str, Any]:
@@ -95,7 +113,7 @@ def write_step(model: TaskModel, step: StepGraph, path: Path, runtime: Any) -> B
     names = [state.name for state in step.states]
     write_graph(
         step.module, path, example, dynamic_shapes=({0: Dim.AUTO}, tuple({place: Dim.AUTO} for place in places)),
-        input_names=(step.input, *names), output_names=(LOGITS, *(f"{name}_n" for name in names)),
+        input_names=(step.input, *names), output_names=(model.result, *(f"{name}_n" for name in names)),
         axes=[("batch",), *((*[None] * place, "batch") for place in places)],
     )  # fmt: skip
     session = Session(runtime, path)

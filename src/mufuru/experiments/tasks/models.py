@@ -96,6 +96,8 @@ class TaskModel(Pretrained):
     """The dataclass of `config`."""
     metadata: ClassVar[type[Any] | None] = None
     """The class of the constructor's second argument, which `carried` holds as JSON; None if there is none."""
+    result: ClassVar[str] = "logits"
+    """Name of the answers in a graph, and of those in the graph of a step."""
     config: Any
 
     @classmethod
@@ -179,7 +181,7 @@ class SequenceModel(TaskModel):
 
     def graph(self) -> Graph:
         open_sizes: tuple[dict[int, Any], ...] = ({0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.AUTO})
-        return Graph(exportable(self), (self.argument, "lengths"), ("logits",), open_sizes)
+        return Graph(exportable(self), (self.argument, "lengths"), (self.result,), open_sizes)
 
     def by_steps(self, inputs: Tensor) -> list[Tensor]:
         """Return the answers to all prefixes."""

@@ -65,15 +65,7 @@ class PooledModel(SequenceModel):
 
     def raw(self) -> dict[str, Any]:
         """Return labels, and the way to cut a text or the number of channels."""
-        words, cut = self.meaning.vocabulary, self.config.data.cut
-        return {
-            "kind": "classifier",
-            "labels": list(self.meaning.labels),
-            "vocabulary": None if words is None else words.to_json(),
-            "tokeniser": None if words is None else {**tokeniser(cut), "lowercase": self.config.lowercase},
-            "channels": self.meaning.channels,
-            "max_length": self.config.max_length,
-        }
+        return {"kind": "classifier", **raw_sequences(self.meaning, self.config)}
 
     def step_graph(self) -> StepGraph | None:
         return stream.step_graph(self)
@@ -235,6 +227,12 @@ def shuffled(lengths: Tensor, batch_size: int, *name: str | int, pool: int = POO
     pools = (some[lengths[some].argsort(stable=True)] for some in order.split(pool * batch_size))
     groups = [group for some in pools for group in some.split(batch_size)]
     return [groups[place] for place in permutation(len(groups), *name, "batches").tolist()]
+
+
+def raw_sequences(meaning: Meaning, config: Any) -> dict[str, Any]:
+    """Return the meaning of a model's numbers and the way to cut a text, ready for JSON."""
+    cut = None if meaning.vocabulary is None else {**tokeniser(config.data.cut), "lowercase": config.lowercase}
+    return {**meaning.to_json(), "tokeniser": cut, "max_length": config.max_length}
 
 
 def encode(sequences: Sequence[Any], targets: Tensor, meaning: Meaning, config: Any) -> Encoded:

@@ -46,7 +46,7 @@ class Standard(NamedTuple):
 class Forecaster(TaskModel):
     """Forecaster of windows, (steps, batch, 1 + covariates), each standardised by itself."""
 
-    settings, metadata = ForecastConfig, Columns
+    settings, metadata, result = ForecastConfig, Columns, "quantiles"
 
     def __init__(self, config: ForecastConfig, columns: Columns, fingerprint: str = "") -> None:
         super().__init__()
@@ -94,4 +94,10 @@ class Forecaster(TaskModel):
         return (self(*arguments),)
 
     def graph(self) -> Graph:
-        return Graph(exportable(self), ("inputs",), ("quantiles",), ({0: Dim.AUTO, 1: Dim.AUTO},))
+        return Graph(exportable(self), ("inputs",), (self.result,), ({0: Dim.AUTO, 1: Dim.AUTO},))
+
+    def raw(self) -> dict[str, Any]:
+        """Return the columns, and the number of steps that a forecast is made from."""
+        levels = [f"{level:g}" for level in self.config.quantiles]
+        sizes = {"channels": 1 + len(self.columns.covariates), "context": self.config.steps, "max_length": None}
+        return {"kind": "forecaster", "columns": self.columns.to_json(), "quantiles": levels, **sizes}

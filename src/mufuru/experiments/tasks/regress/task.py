@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from mufuru.experiments.data import DataError, alike, targets
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.tasks.classify.model import Batch, PooledModel, encode
+from mufuru.experiments.tasks.classify.model import Batch, PooledModel, encode, raw_sequences
 from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
 from mufuru.experiments.tasks.classify.use import SequenceReader, known_of
@@ -35,7 +36,7 @@ class Scale(Meaning):
 class Regressor(PooledModel):
     """Regressor of sequences: the mean of the target, then its quantiles, in the units of the data."""
 
-    settings, metadata = RegressConfig, Scale
+    settings, metadata, result = RegressConfig, Scale, "values"
     meaning: Scale
 
     def __init__(self, config: RegressConfig, meaning: Scale, fingerprint: str = "") -> None:
@@ -48,6 +49,14 @@ class Regressor(PooledModel):
 
     def logits(self, pooled: Tensor) -> Tensor:
         return self.standardised(pooled) * self.meaning.deviation + self.meaning.mean
+
+    def estimates(self, inputs: PackedSequence) -> Tensor:
+        """Return (batch, 1 + quantiles) in the units of the data, in float64 as in `step`."""
+        return self.standardised(self.pooled(inputs)).double() * self.meaning.deviation + self.meaning.mean
+
+    def raw(self) -> dict[str, Any]:
+        levels = [f"{quantile:g}" for quantile in self.config.quantiles]
+        return {"kind": "regressor", **raw_sequences(self.meaning, self.config), "quantiles": levels}
 
 
 def pinball(outputs: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:
@@ -142,8 +151,7 @@ class Predictor(LabelPredictor):
         rows = torch.arange(len(sequences))
         batch = encode(sequences, rows, self.meaning, self.config).batch(rows)
         # a batch has the longest first
-        outputs = self.model.standardised(self.model.pooled(batch.inputs))[batch.which.argsort()].double()
-        values = (outputs * self.meaning.deviation + self.meaning.mean).tolist()
+        values = self.model.estimates(batch.inputs)[batch.which.argsort()].tolist()
         levels = [f"{quantile:g}" for quantile in self.config.quantiles]
         # separately learnt quantiles may cross
         return [Estimate(value, dict(zip(levels, sorted(rest), strict=True))) for value, *rest in values]

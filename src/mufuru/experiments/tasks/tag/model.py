@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, per_step
+from mufuru.experiments.tasks.classify.model import raw_sequences
 from mufuru.experiments.tasks.models import Metadata, SequenceModel, Tensors
 from mufuru.experiments.tasks.tag.config import TagConfig
 from mufuru.experiments.tasks.words import Meaning, embedding
@@ -50,6 +51,9 @@ class Tagger(SequenceModel):
         packed: Any = self.outputs(pack_padded_sequence(inputs, lengths, enforce_sorted=False))
         padded, _ = pad_packed_sequence(packed, total_length=len(inputs))
         return (self.output(padded),)
+
+    def raw(self) -> dict[str, Any]:
+        return {"kind": "tagger", **raw_sequences(self.meaning, self.config)}
 
 
 def signatures(word: str) -> tuple[str, str]:
