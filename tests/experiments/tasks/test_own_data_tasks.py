@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
-from commands import command
+from commands import assert_refused, command
 from folders import assert_same_run
-from number_data import TASKS, made
+from number_data import TASKS, be_killed, made
 
 from mufuru.experiments.cli.explore import load
 from mufuru.experiments.engine import Interrupted, fit, load_model, load_run
 from mufuru.experiments.explorer.runs import View
+from mufuru.experiments.record import RunFolder
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.regress.task import Predictor as RegressPredictor
 from mufuru.experiments.tasks.task import Totals
@@ -53,6 +54,28 @@ def test_stopped_and_resumed_to_the_same_bits(task: str, runs: dict[str, Path], 
     torch.rand(3)
     fit(task, config, tmp_path / "stopped", resume=True)
     assert_same_run(tmp_path / "stopped", runs[task])
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """A context whose processes load only once what loads slowly."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "number_data", "torch._dynamo"])
+    return context
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["with checkpoints", "without"])
+@pytest.mark.parametrize("task", TASKS)
+def test_killed_and_resumed_to_the_same_bits(
+    task: str, seconds: float, processes: Any, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    process = processes.Process(target=be_killed, args=(task, runs[task].parent, tmp_path / "killed", 5, seconds))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert RunFolder(tmp_path / "killed").last.exists() == (seconds == 0)
+    fit(task, made(task, runs[task].parent), tmp_path / "killed", resume=True)
+    assert_same_run(tmp_path / "killed", runs[task])
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -95,15 +118,14 @@ def test_every_command(task: str, runs: dict[str, Path], tmp_path: Path, capsys:
 
     metrics = json.loads(done("evaluate", run, "--json"))["metrics"]
     assert metrics == json.loads((run / "result.json").read_text())["test"]
-    if KINDS[task].new_data is not None:
-        # the whole file: 48 examples of training, 6 of validation and 6 of test
-        own, data = json.loads((run / "result.json").read_text()), run.parent / TASKS[task][2]
-        every = json.loads(done("evaluate", run, "--data", data, "--json"))["metrics"]
-        if task == "regress":
-            shares = {"train": 48, "valid": 6, "test": 6}
-            assert every["mae"] == pytest.approx(sum(n * own[part]["mae"] for part, n in shares.items()) / 60, rel=1e-5)
-        assert every.keys() == metrics.keys()
-        assert done("predict", run, data).count("\n") == 60
+    # the whole file: 48 examples of training, 6 of validation and 6 of test
+    own, data = json.loads((run / "result.json").read_text()), run.parent / TASKS[task][2]
+    every = json.loads(done("evaluate", run, "--data", data, "--json"))["metrics"]
+    if task == "regress":
+        shares = {"train": 48, "valid": 6, "test": 6}
+        assert every["mae"] == pytest.approx(sum(n * own[part]["mae"] for part, n in shares.items()) / 60, rel=1e-5)
+    assert every.keys() == metrics.keys()
+    assert done("predict", run, data).count("\n") == (2 if task == "forecast" else 60)
     done("export", run, "--to", "safetensors", "-o", tmp_path / "files")
     assert f"A {KINDS[task].noun}: " in (tmp_path / "files" / "README.md").read_text()
     done("prune", run, "--threshold", "0.13", "--measure", "mean", "-o", tmp_path / "pruned")
@@ -114,16 +136,38 @@ def test_every_command(task: str, runs: dict[str, Path], tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_onnx_gives_the_answers(task: str, runs: dict[str, Path], tmp_path: Path, capsys: Any) -> None:
-    said = command(capsys, "export", runs[task], "--to", "onnx", "-o", tmp_path / "model.onnx")
+def test_no_c_file(task: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = command(capsys, "export", runs[task], "--to", "c", "-o", tmp_path / "model.c")
+    assert_refused(said, 2, "cannot be written as C: only classifiers and language models can")
+    assert not (tmp_path / "model.c").exists()
+
+
+def test_forecasts_of_another_file(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Evaluated as the predictions from the same windows are by hand."""
+    rows = (runs["forecast"].parent / TASKS["forecast"][2]).read_text().splitlines()
+    steps, horizon, season, origins = 18, 3, 6, 4
+    (tmp_path / "new.csv").write_text("\n".join(rows[: 1 + steps + horizon + origins - 1]) + "\n")
+    said = command(capsys, "evaluate", runs["forecast"], "--data", tmp_path / "new.csv", "--json")
     assert said.code == 0, said
-    model: Any = load_model(runs[task])
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    arguments = model.example(3, 8, seed=5)
-    names = [place.name for place in session.get_inputs()]
-    (got,) = session.run(None, {name: value.numpy() for name, value in zip(names, arguments, strict=True)})
-    # onnxruntime has exponentials of its own
-    np.testing.assert_allclose(got, model.answers(*arguments)[0].numpy(), rtol=1e-4, atol=1e-4)
+    metrics = json.loads(said.out)["metrics"]
+    values = np.array([row.split(",")[1:3] for row in rows[1:]], float).T[:, : steps + horizon + origins - 1]
+    scale = np.abs(values[:, season:] - values[:, :-season]).mean(1)
+    errors, naive = [], []
+    for origin in range(steps, steps + origins):
+        (tmp_path / "window.csv").write_text("\n".join(rows[: 1 + origin]) + "\n")
+        said = command(capsys, "predict", runs["forecast"], tmp_path / "window.csv")
+        forecasts = np.array([json.loads(line)["forecast"] for line in said.out.splitlines()])
+        truth = values[:, origin : origin + horizon]
+        errors.append(np.abs(forecasts - truth) / scale[:, None])
+        naive.append(np.abs(values[:, origin - season : origin - season + horizon] - truth) / scale[:, None])
+    # float32
+    assert metrics["mase"] == pytest.approx(np.mean(errors), rel=1e-4)
+    assert metrics["naive_mase"] == pytest.approx(np.mean(naive), rel=1e-4)
+    (tmp_path / "short.csv").write_text("\n".join(rows[:20]) + "\n")
+    said = command(capsys, "evaluate", runs["forecast"], "--data", tmp_path / "short.csv")
+    assert_refused(said, 2, "the series 'calm' has 19 values, expected at least 21: 18 to forecast from and a horizon")
+    said = command(capsys, "evaluate", runs["forecast"], "--data", tmp_path / "new.csv", "--label-column", "calm")
+    assert_refused(said, 2, "leave --format, --text-column and --label-column out")
 
 
 @pytest.mark.parametrize(("task", "text"), [("regress", "a flat with room"), ("tag", "Anna Smith sees")])

@@ -2,7 +2,7 @@
 
 from mufuru.experiments.tasks.forecast.config import PRESETS, ForecastConfig
 from mufuru.experiments.tasks.forecast.model import Forecaster
-from mufuru.experiments.tasks.forecast.task import ForecastTask
+from mufuru.experiments.tasks.forecast.task import ForecastTask, NewSeries
 from mufuru.experiments.tasks.forecast.use import Predictor
 from mufuru.experiments.tasks.task import Kind
 
@@ -14,6 +14,7 @@ KIND = Kind(
     PRESETS,
     restore=Forecaster.restored,
     predictor=Predictor,
+    new_data=NewSeries,
     noun="forecaster of series",
     data="series of numbers",
     pipeline=lambda config: "time-series-forecasting",

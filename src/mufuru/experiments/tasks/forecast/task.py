@@ -1,6 +1,7 @@
 """The forecasting task: windows of series in, the next values out, measured at rolling origins."""
 
 import hashlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.forecast.config import ForecastConfig, SeriesConfig
 from mufuru.experiments.tasks.forecast.model import Columns, Forecaster
 from mufuru.experiments.tasks.regress.task import pinball
-from mufuru.experiments.tasks.task import Batches, State, Step, Totals
+from mufuru.experiments.tasks.task import Batches, HowToRead, State, Step, Totals
 
 EVALUATION_BATCH = 200
 """Windows at a time where nothing is trained; no metric depends on it."""
@@ -47,24 +48,30 @@ class ForecastTask:
     def __init__(self, config: ForecastConfig, series: list[Series] | None = None) -> None:
         self.config = config
         found = load(config.data) if series is None else Loaded(series, (), f"{len(series)} series")
-        self.series, self.description = found.series, found.description
         self.columns = Columns(found.columns, config.data.covariate_columns)
-        self.values = torch.cat([one.values for one in self.series])
-        ends = [cuts(one, config) for one in self.series]
-        pairs = list(zip(self.series, ends, strict=True))
-        self.scales = torch.tensor([scale(one, end[0], config.season) for one, end in pairs])
-        self.train_steps = torch.cat([one.values[: end[0]] for one, end in pairs])
-        self.origins = {part: self._origins(part, ends) for part in PARTS}
+        ends = [cuts(one, config) for one in found.series]
+        self.take(found, [end[0] for end in ends])
+        self.train_steps = torch.cat([one.values[: end[0]] for one, end in zip(self.series, ends, strict=True)])
+        spans = {"train": [(config.steps, end[0]) for end in ends], "valid": [end[:2] for end in ends],
+                 "test": [end[1:] for end in ends]}  # fmt: skip
+        self.origins = {part: self._origins(some, 1 if part == "train" else config.stride)
+                        for part, some in spans.items()}  # fmt: skip
         counts = ", ".join(f"{len(self.origins[part]):,} {word}" for part, word in PARTS.items())
         self.description += f"; {counts} forecasts of {config.horizon} from {config.steps} values"
 
-    def _origins(self, part: str, ends: list[tuple[int, int, int]]) -> Tensor:
-        """Return (windows, 2): the origin of each window among all values, and its series."""
-        rows, start, place = [], 0, list(PARTS).index(part)
-        for number, (one, end) in enumerate(zip(self.series, ends, strict=True)):
-            first = self.config.steps if part == "train" else end[place - 1]
-            stride = 1 if part == "train" else self.config.stride
-            here = start + torch.arange(first, end[place] - self.config.horizon + 1, stride)
+    def take(self, found: Loaded, ends: list[int]) -> None:
+        """Have these series; their scales are those of their values up to these ends."""
+        self.series, self.description = found.series, found.description
+        self.values = torch.cat([one.values for one in self.series])
+        pairs = zip(self.series, ends, strict=True)
+        self.scales = torch.tensor([scale(one, end, self.config.season) for one, end in pairs])
+
+    def _origins(self, spans: list[tuple[int, int]], stride: int) -> Tensor:
+        """Return (windows, 2): the origin of each window among all values, and its series; each with its horizon is in
+        the span of the series."""
+        rows, start = [], 0
+        for number, (one, (first, end)) in enumerate(zip(self.series, spans, strict=True)):
+            here = start + torch.arange(first, end - self.config.horizon + 1, stride)
             rows.append(torch.stack((here, torch.full_like(here, number)), 1))
             start += len(one.values)
         return torch.cat(rows)
@@ -150,6 +157,35 @@ class ForecastTask:
         return {"data": self.description, "forecasts": shown}
 
 
+class NewSeries(ForecastTask):
+    """Another file for a trained forecaster: one part, "data", with all origins that have a whole window before them.
+
+    The unit of MASE is the mean absolute seasonal difference of the file's own values.
+    """
+
+    def __init__(self, model: Forecaster, config: ForecastConfig, file: Path, how: HowToRead) -> None:
+        if how.format or how.text_column or how.label_column:
+            raise DataError(
+                "a forecaster reads files as in training: leave --format, --text-column and --label-column out"
+            )
+        self.config, self.columns = config, model.columns
+        found = load_alike(file, config, model.columns)
+        lengths, least = [len(one.values) for one in found.series], config.steps + config.horizon
+        for one, length in zip(found.series, lengths, strict=True):
+            if length < least:
+                raise DataError(f"{file}: the series {one.name!r} has {length} values, expected at least {least}: "
+                                f"{config.steps} to forecast from and a horizon of {config.horizon}")  # fmt: skip
+        self.take(found, lengths)
+        self.origins = {"data": self._origins([(config.steps, length) for length in lengths], config.stride)}
+        self.description += f"; {len(self.origins['data']):,} forecasts of {config.horizon}"
+
+
+def load_alike(file: Path, config: ForecastConfig, known: Columns) -> Loaded:
+    """Return the series of a file that has the columns of the training file."""
+    columns = series_files.Columns(known.values, known.covariates, config.data.series_column)
+    return series_files.load(file, columns, config.data.format)
+
+
 def rounded(values: Tensor) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
 
@@ -179,7 +215,7 @@ def scale(series: Series, end: int, season: int) -> float:
     mean = float((values[season:] - values[:-season]).abs().mean())
     if not mean:
         raise DataError(f"the series {series.name!r} repeats itself exactly in training: there is nothing to learn, "
-                        "and no scale of its errors. Leave it out")  # fmt: skip
+                        "and no scale of its errors. Leave it out: name the others with --value-columns")  # fmt: skip
     return mean
 
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import torch
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data import series as series_files
 from mufuru.experiments.data.lines import read_input
 from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.series import Series
 from mufuru.experiments.tasks.forecast.config import ForecastConfig
 from mufuru.experiments.tasks.forecast.model import Forecaster
+from mufuru.experiments.tasks.forecast.task import load_alike
 from mufuru.experiments.tasks.task import HowToRead
 
 AS_TRAINED = HowToRead()
@@ -42,10 +42,7 @@ class Predictor:
             raise DataError("a forecaster reads files as in training: leave --format, --text-column and --labels out")
         if file is None:
             return self.lines(), ""
-        chosen = self.config.data
-        known = self.model.columns
-        columns = series_files.Columns(known.values, known.covariates, chosen.series_column)
-        found = series_files.load(file, columns, chosen.format)
+        found = load_alike(file, self.config, self.model.columns)
         return map(self.checked, found.series), found.description
 
     def lines(self) -> Iterator[Series]:
