@@ -88,15 +88,18 @@ def series_files(folder: Path) -> dict[str, Path]:
         "bare.csv": "a_1,a_2,a_3\n" + "".join(",".join(map(str, a)) + "\n" for a, _ in SERIES),
         "bare.ts": "@classLabel false\n@data\n" + "".join(f"{','.join(map(str, a))}\n" for a, _ in SERIES),
         "lists.txt": "".join(f"{a}\n" for a, _ in SERIES),
+        "cells.csv": "values,label\n" + "".join(f"{' '.join(map(str, a))},{b}\n" for a, b in SERIES),
+        "cells.tsv": "values\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in SERIES),
     }
     return {name: write(folder / f"series.{name}", text) for name, text in contents.items()}
 
 
-@pytest.mark.parametrize("trained", ["tsv", "named.csv", "ts", "jsonl"])
+@pytest.mark.parametrize("trained", ["tsv", "named.csv", "ts", "jsonl", "cells.csv", "cells.tsv"])
 def test_series_of_any_format(tmp_path: Path, trained: str) -> None:
     files = series_files(tmp_path)
     model = known(files[trained])
-    for name in dict.fromkeys([trained, "ts", "jsonl", "bare.tsv", "bare.csv", "bare.ts", "lists.txt"]):
+    others = ["ts", "jsonl", "bare.ts", "lists.txt", *([] if "cells" in trained else ["bare.tsv", "bare.csv"])]
+    for name in dict.fromkeys([trained, *others]):
         assert sequences(alike.read(files[name], model)) == VALUES, name
     for name in (trained, "ts", "jsonl"):
         found = alike.labelled(files[name], model).examples
@@ -161,7 +164,28 @@ def test_files_of_the_wrong_kind_for_series(tmp_path: Path, name: str, message: 
 
 def test_numbers_that_the_model_knows_are_words(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\n" + "1 2 3 4,up\n4 3 2 1,down\n" * 10)
-    assert sequences(alike.read(write(tmp_path / "b.txt", "1 2 3 4\n"), known(path))) == ["1 2 3 4"]
+    model = known(path, cut="blanks")
+    assert (model.channels, model.layout.text) == (0, "text")
+    assert sequences(alike.read(write(tmp_path / "b.txt", "1 2 3 4\n"), model)) == ["1 2 3 4"]
+
+
+def test_rows_of_numbers_in_a_column_are_series(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\n" + "1 2 3 4,up\n4 3 nan,down\n" * 10)
+    found = labelled.load(path)
+    assert (found.kind, found.channels) == ("numeric", 1)
+    assert "series of 1 channel in column 'text' (guessed), label in column 'label' (guessed)" in found.description
+    assert "its rows of numbers are words with --cut blanks" in found.description
+    model = known(path)
+    for text, message in (("hello world", "the model reads series of 1 number a step, got text"),
+                          ("1 ? 3", "expected a number for step 2, got '\\?'")):  # fmt: skip
+        with pytest.raises(DataError, match=message):
+            sequences(alike.read(write(tmp_path / "b.csv", f"text,label\n{text},up\n"), model))
+    with pytest.raises(DataError, match="expected a number for step 1, got 'hello'"):
+        sequences(alike.read(write(tmp_path / "b.txt", "hello world\n"), model))
+    # one text that is none, and all are texts; single numbers are no series
+    assert labelled.load(write(tmp_path / "c.csv", path.read_text() + "a 1,up\n")).kind == "text"
+    years = "".join(f"{1990 + row},{'ab'[row % 2]}\n" for row in range(20))
+    assert labelled.load(write(tmp_path / "d.csv", "text,label\n" + years), text="text").kind == "text"
 
 
 def test_a_run_without_a_layout(tmp_path: Path) -> None:

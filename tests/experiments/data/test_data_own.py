@@ -46,6 +46,8 @@ def test_targets_of_series_and_of_json(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("text,price\na b,3\nc d,cheap\n" + "e,4\n" * 20, "expected one column of numbers as the target, and no"),
+        ("text,mood\n" + "a b,good\n" * 20, "name it with --target-column; there are text, mood"),
+        (",a,b,target\n" + "0,1,2,3\n1,1,2,4\n" * 9, "no name, as the index that pandas writes"),
         ("text,cost,size\n" + "a b,3,4\n" * 20, "the columns cost, size hold numbers: name it with --target-column"),
         ("text,target\n" + "a b,3\n" * 20, "all training examples have the target 3: expected numbers that differ"),
         ("text,target\na b,nan\n" + "a,3\n" * 20, "line 2: expected a finite number as the target, got 'nan'"),

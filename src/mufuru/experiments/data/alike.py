@@ -164,7 +164,7 @@ def _lines(lines: Iterable[str], place: Path, known: Known, labels: Labels) -> I
 
 def _of_line(line: str, known: Known, labels: Labels) -> list[str] | Tensor:
     if line.lstrip().startswith("{") and isinstance(found := _parsed(line), dict):
-        return sequence(_value(found, known.layout.text), known.cut, "the object")
+        return sequence(_value(found, known.layout.text), known.cut, "the object", bool(known.channels))
     if not known.channels:
         if line.startswith(FASTTEXT):
             line = split_label(line, "fasttext", "the line")[1]
@@ -208,7 +208,7 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
     rows = [numeric.fields_of(line) for line in read_lines(file) if line.strip() and not line.lstrip().startswith("[")]
     if not rows:
         return _bare(file, known, "no")
-    named = not any(is_number(field) for field in rows[0][1:]) and len(rows[0]) > 1
+    named = len(rows) > 1 and len(rows[0]) > 1 and not any(is_number(field) for field in rows[0][1:])
     if labels == "guess" and named:
         label = layout.label if layout.header else None
         labels = "yes" if label in rows[0] or any(name.casefold() in tables.LABEL for name in rows[0]) else "no"
@@ -277,7 +277,8 @@ def _table(
         for row, line in enumerate(table.lines):
             where, value = f"{file}, line {line}", table.columns[column][row]
             # an empty text is one unknown word, as an empty line is
-            found = [] if value == "" and not known.channels and names is None else sequence(value, known.cut, where)
+            empty = value == "" and not known.channels and names is None
+            found = [] if empty else sequence(value, known.cut, where, bool(known.channels))
             yield Example(file, line, "" if names is None else label_of(names[row], where), found, None)
 
     guessed = "" if text or column == layout.text else " (guessed)"

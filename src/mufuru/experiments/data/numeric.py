@@ -78,6 +78,9 @@ def read_rows(path: Path, label: str | None = None, *, labelled: bool = True, wi
     names = rows.pop(0)[1] if rows and len(rows[0][1]) > 1 and not any(map(_is_value, rows[0][1][1:])) else []
     if not rows:
         raise DataError(f"{path} is empty: expected a label and the values of a sequence in each line")
+    if names and not names[0] and all(is_number(fields[0]) for _, fields in rows):
+        raise DataError(f"{path}: the first column has numbers and no name, as the index that pandas writes, which is "
+                        "no step of a sequence. Write the file with index=False, or name the column")  # fmt: skip
     if wide and not names:
         raise DataError(f"{path}: a wide table needs the names of its columns in the first line, such as x_0, x_1, "
                         "y_0, y_1 for two channels")  # fmt: skip

@@ -5,13 +5,14 @@ file has nothing but numbers beside its labels it is `numeric`, the layout of th
 several channels, told by the names of the columns. Lines that begin with `__label__` are `fasttext`, other lines of a
 label and a text are `lines`. A folder has a folder of text files for each class, perhaps inside of folders train and
 test. In JSON lines a text may also be a list of tokens, or a list of numbers, or of lists of them for several
-channels.
+channels. A column of which every text is a row of numbers, or such a list, has series, unless the way to cut texts is
+named.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from mufuru.experiments.data import DataError, numeric, tables, ts
 from mufuru.experiments.data.layout import FORMATS, Format, Layout
-from mufuru.experiments.data.lines import LARGEST, ending, read_lines
+from mufuru.experiments.data.lines import LARGEST, ending, is_number, read_lines
 from mufuru.experiments.data.tables import Columns, Table
 from mufuru.experiments.data.text import CUTS, Cut
 
@@ -96,6 +97,8 @@ class Reader:
         self.columns: Columns | None = None
         self.header: bool | None = None
         self.layout: Layout | None = None
+        self.numbers: bool | None = None
+        """Whether the texts of a table are rows of numbers."""
         self.read_as = ""
         """The layout in words."""
         self.channels: list[str] = []
@@ -171,6 +174,8 @@ class Reader:
         self.columns = self.columns or tables.choose(table, *self.named)
         texts, labels = (table.columns[table.find(name)] for name in (self.columns.text, self.columns.label))
         splits = table.columns.get(self.columns.split or "")
+        if self.numbers is None:
+            self.numbers = self.cut == "words" and are_series(texts)
         examples = []
         for row, line in enumerate(table.lines):
             where = f"{path}, line {line}"
@@ -180,6 +185,8 @@ class Reader:
         channels = examples[0].channels
         many = f"series of {channels} channel{'' if channels == 1 else 's'}" if channels else "text"
         self.read_as = self.columns.described(many)
+        if self.numbers:
+            self.read_as += "; its rows of numbers are words with --cut blanks"
         return examples
 
     def _table(self, path: Path) -> Table:
@@ -191,7 +198,7 @@ class Reader:
         return tables.with_names(path, cells, self.header)
 
     def _sequence(self, value: Any, where: str) -> list[str] | Tensor:
-        return sequence(value, self.cut, where)
+        return sequence(value, self.cut, where, bool(self.numbers))
 
 
 READERS = {
@@ -236,8 +243,22 @@ def files_by_class(path: Path) -> Iterator[tuple[str | None, str, Path]]:
         raise DataError(f"{path} cannot be read as a folder of text files ({error.strerror}): check it") from None
 
 
-def sequence(value: Any, cut: Cut, where: str) -> list[str] | Tensor:
-    """Return the tokens of a text or of a list of them, or (steps, channels) of a list of numbers."""
+def are_series(texts: Sequence[Any]) -> bool:
+    """Return whether all texts are rows of numbers, and not all of them of a single one."""
+    try:
+        return all(isinstance(text, str) for text in texts) and max(len(values(text)) for text in texts) > 1
+    except DataError:
+        return False
+
+
+def sequence(value: Any, cut: Cut, where: str, numbers: bool = False) -> list[str] | Tensor:
+    """Return the tokens of a text or of a list of them, or (steps, channels) of a list of numbers; with `numbers` of a
+    text that begins with one too."""
+    if numbers and isinstance(value, str) and is_number(value.lstrip("[ ").replace(",", " ").partition(" ")[0]):
+        try:
+            return values(value)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
     if isinstance(value, str):
         if tokens := CUTS[cut](value):
             return tokens

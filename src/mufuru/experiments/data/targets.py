@@ -70,8 +70,11 @@ def guess_target(path: Path, format: Format, taken: Sequence[str | None]) -> str
     else:
         cells = tables.read_cells(path, format)
         # a column of numbers has a name above it if its first value is none
-        header = any(not is_number(name) and all(is_number(row[place]) for _, row in cells[1:])
+        rows = [row for _, row in cells[1:]]
+        header = any(not is_number(name) and all(is_number(row[place]) for row in rows)
                      for place, name in enumerate(cells[0][1]))  # fmt: skip
+        # without any the message has the names
+        header = header or not any(map(is_number, cells[0][1]))
         table = tables.with_names(path, cells, header)
     used = [table.find(name) for name in taken if name is not None]
     numeric = [name for name, values in table.columns.items() if name not in used and all(map(is_number, values))]
