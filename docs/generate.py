@@ -17,6 +17,7 @@ import initialisation_tables
 import large_text_tables
 import operations as drawing
 import picture
+import real_files
 import roofline
 
 from mufuru import PAPER, ops
@@ -88,6 +89,8 @@ def main() -> None:
     write(DOCS / "unit.md", {"operations": operations(), "initialisation": initialisation()}, check)
     tried = json.loads(features.RECORD.read_text(encoding="utf-8"))
     write(DOCS / "from-training-to-production.md", {"features": features.table(tried)}, check)
+    found = json.loads(real_files.RESULTS.read_text(encoding="utf-8"))
+    write(real_files.PAGE, {"digits": real_files.digits(found), "sunspots": real_files.sunspots(found)}, check)
     write(DOCS / "gpu.md", {"roofline": roofline.table()}, check)
     cost = json.loads(COST.read_text(encoding="utf-8"))
     made = (cost_tables.layers, cost_tables.shared, cost_tables.pays, cost_tables.most)

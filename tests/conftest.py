@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -75,6 +77,16 @@ def _fresh_memory_is_nan() -> Iterator[None]:
     yield
     torch.use_deterministic_algorithms(before[0])
     deterministic.fill_uninitialized_memory = before[1]
+
+
+@pytest.fixture(scope="session")
+def torchlib_once() -> Iterator[None]:
+    """Parse the functions of onnxscript once: torch does so again in every export, which takes a third of its time."""
+    registration: Any = importlib.import_module("torch.onnx._internal.exporter._registration")
+    known = cache(registration.onnxscript_apis.get_torchlib_ops)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registration, "onnxscript_apis", SimpleNamespace(get_torchlib_ops=known))
+        yield
 
 
 @pytest.fixture(params=[nn.GRU, MuFuRU], ids=["GRU", "MuFuRU"])

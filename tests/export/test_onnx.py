@@ -24,6 +24,7 @@ onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
+pytestmark = pytest.mark.usefixtures("torchlib_once")
 UNSEEN = ((1, 1), (7, 2), (60, 9))
 """(steps, batch): none is the example's."""
 TOLERANCE = 1e-5

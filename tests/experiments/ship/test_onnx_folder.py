@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def exports(runs: Path) -> Path:
+def exports(runs: Path, torchlib_once: None) -> Path:
     """The folder with exports of all runs, by their names, and a single file."""
     from mufuru.experiments.ship.export import export_run
 

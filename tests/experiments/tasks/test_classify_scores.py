@@ -15,6 +15,7 @@ from commands import assert_refused, command
 from torch.nn.functional import cross_entropy
 
 from mufuru.experiments.engine import evaluate, fit, load_model, load_run
+from mufuru.experiments.report.inspection import label_table
 from mufuru.experiments.settings import SettingError, from_json, to_json
 from mufuru.experiments.tasks.classify import ClassifyConfig, ClassifyTask, DataConfig, scores
 
@@ -132,6 +133,27 @@ def test_a_calibrated_run(run: Path, tmp_path: Path) -> None:
     repeated = fit("classify", made.config, again, resume=True)
     assert {**repeated, "seconds": 0} == {**result, "seconds": 0}
     assert (again / "best.safetensors").read_bytes() == (run / "best.safetensors").read_bytes()
+
+
+def test_the_report_has_the_scores_of_labels(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys, "report", run, "-o", tmp_path / "report.html").code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "Test data by label: MuFuRU with seed 0" in page
+    found = json.loads((run / "result.json").read_text())["inspection"]["details"]["test"]
+    table = label_table(found, "")
+    assert table.head == (
+        "label",
+        "precision",
+        "recall",
+        "F1",
+        "examples",
+        *(f"predicted {x}" for x in found["labels"]),
+    )
+    for row, label, counts in zip(table.rows, found["labels"], found["confusion"], strict=True):
+        assert row[0] == label
+        assert (*row[4:],) == (str(sum(counts)), *map(str, counts))
+        assert float(row[2]) == pytest.approx(counts[found["labels"].index(label)] / sum(counts), abs=5e-4)
+        assert all(f">{cell}</t" in page for cell in row)
 
 
 def test_evaluation_of_new_and_moved_data(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

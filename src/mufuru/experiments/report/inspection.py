@@ -13,6 +13,8 @@ from mufuru.experiments.report.runs import Lines, Runs
 from mufuru.ops import PAPER
 
 BELOW = "the numbers are in the next table"
+MOST_LABELS = 20
+"""Labels of a confusion matrix that is shown."""
 NOTHING = "None of these runs recorded which operations its units use."
 
 
@@ -154,6 +156,33 @@ def sentences(name: str, records: Runs) -> list[Block]:
         rows = tuple((s["token"], *(f"{s['weights'][op]:.2f}" for op in ops), f"{s['probability']:.2f}") for s in steps)
         blocks.append(Folded("The sentence as a table", Table(f"“{text}”", ("word", *ops, str(label)), rows)))
     return blocks
+
+
+def labels_of(record: Record) -> dict[str, Any]:
+    """Return `{"labels", "classes": {label: {"precision", "recall", "f1", "examples"}}, "confusion"}` of the test data;
+    empty where the run recorded none."""
+    details: dict[str, Any] = inspected(record, "details")
+    return dict(details.get("test", {}))
+
+
+def labels(records: Runs) -> list[Block]:
+    """Return a table of the labels for the run with the best validation accuracy."""
+    one = max((record for record in records if labels_of(record)), key=lambda r: runs.metric(r, "valid") or 0.0)
+    caption = f"Test data by label: {runs.model(one)} with seed {runs.setting(one, 'seed')}"
+    return [label_table(labels_of(one), caption)]
+
+
+def label_table(found: Mapping[str, Any], caption: str) -> Table:
+    """Return the scores of each label, and unless there are many labels the confusion matrix: how often each was
+    predicted."""
+    names = found["labels"] if len(found["labels"]) <= MOST_LABELS else ()
+    rows = []
+    for label, counts in zip(found["labels"], found["confusion"], strict=True):
+        scores = found["classes"][label]
+        cells = (f"{scores[name]:.3f}" for name in ("precision", "recall", "f1"))
+        rows.append((label, *cells, str(scores["examples"]), *(map(str, counts) if names else ())))
+    head = ("label", "precision", "recall", "F1", "examples", *(f"predicted {name}" for name in names))
+    return Table(caption, head, tuple(rows))
 
 
 def forecasts_of(record: Record) -> list[dict[str, Any]]:

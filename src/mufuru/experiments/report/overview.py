@@ -44,6 +44,8 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
     blocks += [*results.dynamic(lines), *_curves(task, lines)]
     if any(map(inspection.forecasts_of, records)):
         blocks += inspection.forecasts(f"{task}-forecasts", records)
+    if any(map(inspection.labels_of, records)):
+        blocks += inspection.labels(records)
     # a mean over different settings would mean nothing
     if len(lines) == 1 and any(map(inspection.recorded, records)):
         if report and report.operations:
