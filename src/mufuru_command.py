@@ -26,7 +26,7 @@ COMMANDS = {
     "train": "train a model, or resume a run that was stopped",
     "sweep": "many runs that differ in a few settings, and the best of them",
     "evaluate": "metrics of a trained model",
-    "predict": "labels of sequences, from a trained classifier",
+    "predict": "labels, numbers or next values of sequences, from a trained model",
     "generate": "text from a trained language model",
     "score": "how well a trained language model predicts a text",
     "explore": "a local page that looks inside trained models",

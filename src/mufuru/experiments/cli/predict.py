@@ -1,4 +1,4 @@
-"""`mufuru predict`: the labels of sequences by a trained classifier, line by line."""
+"""`mufuru predict`: the answers of a trained model to new sequences, line by line."""
 
 import json
 import sys
@@ -22,18 +22,20 @@ EXAMPLES = """\
   echo "not a bad film at all" | mufuru predict runs/sentiment
   tail -f log.txt | mufuru predict runs/log --batch-size 1
   mufuru predict runs/coffee Coffee_TEST.tsv > labels.jsonl
+  mufuru predict runs/sales sales.csv
 """
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Classify the sequences of a file, one after the other: each gives a line of JSON with the likeliest label and the
-    probability of each. A file is read as the training file was, same format, same columns, with labels or without; or
-    a text a line, for a model of numbers a row of them. An empty line is a text of one unknown word; a row of no
+    """Answer the sequences of a file, one after the other, each with a line of JSON: a classifier gives the likeliest
+    label and the probability of each, a regressor a number, a tagger the label of each token, a forecaster the next
+    values. A file is read as the training file was, same format, same columns, with labels or without; or a text a
+    line, for a model of numbers a row of them. An empty line is a text of one unknown word; a row of no
     numbers is refused. A line of any length is read to its end, unless the model has a --max-length."""
 
     run: Run
-    """Folder of a run of `mufuru train classify`."""
+    """Folder of a run of `mufuru train classify`, `regress`, `tag` or `forecast`, or of its export."""
     file: File = None
     """File to read, UTF-8, or a folder of text files; none for the lines of the standard input."""
     format: Format | None = None
@@ -43,7 +45,7 @@ class Predict:
     labels: Literal["guess", "yes", "no"] = "guess"
     """Whether rows of numbers, or lines, begin with a label, which is left out."""
     batch_size: int = 32
-    """Lines read before their labels are written: 1 answers each at once, more are faster."""
+    """Lines read before their answers are written: 1 answers each at once, more are faster."""
     threads: Threads = 1
 
     def __post_init__(self) -> None:
