@@ -199,6 +199,19 @@ def test_a_run_without_a_layout(tmp_path: Path) -> None:
         assert sequences(alike.read(series[name], model)) == VALUES
 
 
+def test_a_column_where_there_is_none(tmp_path: Path) -> None:
+    """It is not left out in silence."""
+    texts, series = text_files(tmp_path), series_files(tmp_path)
+    for file, model in ((series["tsv"], known(series["tsv"])), (texts["bare.txt"], known(texts["csv"])),
+                        (texts["folder"], known(texts["folder"]))):  # fmt: skip
+        with pytest.raises(DataError, match="which has no column of texts, and --text-column names 'x': leave it out"):
+            alike.read(file, model, text="x")
+    with pytest.raises(DataError, match="which has no column of texts"):
+        alike.labelled(series["tsv"], known(series["tsv"]), named=("x", None, None))
+    with pytest.raises(DataError, match="--text-column is for a file"):
+        alike.read(None, known(texts["csv"]), text="x")
+
+
 def test_empty_texts(tmp_path: Path) -> None:
     """One answer a row: an empty text is no reason to have none."""
     path = text_files(tmp_path)["csv"]

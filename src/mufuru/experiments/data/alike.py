@@ -66,15 +66,18 @@ def read(
 
     `labels` is whether they have labels, `format` and `text`, the column of texts, override the layout of training.
     """
-    if file is None and format is None:
-        return _stream(known, labels)
+    if file is None and (format or text):
+        name = "--format" if format else "--text-column"
+        raise DataError(f"{name} is for a file: name one, or write it to a file first")
     if file is None:
-        raise DataError("--format is for a file: name one, or write it to a file first")
+        return _stream(known, labels)
     found = format or format_of(file, known)
     if found == LINES:
+        _check_no_column(text, file, "lines")
         return _bare(file, known, labels)
     if found in ("csv", "tsv", "jsonl"):
         return _table(file, found, known, labels, text)
+    _check_no_column(text, file, found)
     return READERS[found](file, known, labels, found)
 
 
@@ -102,9 +105,16 @@ def labelled(file: Path, known: Known, format: Format | None = None, named: Name
         chosen = guess_format(file, any(named))
     if chosen in ("csv", "tsv", "jsonl"):
         return _table(file, chosen, known, "yes", named[0], named[1])
+    _check_no_column(named[0], file, chosen)
     reader = Reader(chosen, known.cut, (None, named[1] or (layout.label if layout.format == chosen else None), None))
     examples = reader.read(file)
     return New(checked(examples, known), f"{file.name}: {reader}")
+
+
+def _check_no_column(text: str | None, file: Path, format: str) -> None:
+    if text is not None:
+        raise DataError(f"{file} is read as {format}, which has no column of texts, and --text-column names {text!r}: "
+                        "leave it out, or give --format csv, tsv or jsonl")  # fmt: skip
 
 
 def checked(examples: Iterable[Example], known: Known) -> Iterator[Example]:

@@ -108,7 +108,10 @@ def check_alike(parts: dict[str, list[Example]]) -> None:
     first = parts["train"][0]
     for example in (example for rows in parts.values() for example in rows):
         if example.channels != first.channels:
-            kinds = [f"{row.channels} numbers a step" if row.channels else "text" for row in (first, example)]
+            kinds = [
+                f"{row.channels} number{'' if row.channels == 1 else 's'} a step" if row.channels else "text"
+                for row in (first, example)
+            ]
             raise DataError(f"{example.path}, line {example.line}: expected {kinds[0]}, as in line {first.line} of "
                             f"{first.path.name}, got {kinds[1]}")  # fmt: skip
 
