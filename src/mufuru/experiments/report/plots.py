@@ -389,6 +389,35 @@ def _sizes(axes: Axes, line: Mapping[int, Summary], seen: Look, shift: float, na
 
 
 @style()
+def by_length(panels: Mapping[str, Mapping[str, tuple[str, Sequence[Mapping[int, float]]]]]) -> Figure:
+    """Draw a panel for each title; in it for each name the look of a cell, and accuracies by length, run by run."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = new(3.0 * columns, 0.5 + 2.1 * rows)
+    every = [axes for row in figure.subplots(rows, columns, squeeze=False, sharey=True) for axes in row]
+    cells = list(dict.fromkeys(cell for lines in panels.values() for cell, _ in lines.values()))
+    for axes, (title, lines) in zip(every, panels.items(), strict=False):
+        for name, (cell, several) in lines.items():
+            seen = look(cell, cells.index(cell))
+            for line in several:
+                axes.plot([*line], [*line.values()], color=seen.colour, linewidth=0.6, alpha=0.25)
+            means = {length: statistics.fmean(line[length] for line in several) for length in several[0]}
+            axes.plot([*means], [*means.values()], color=seen.colour, linestyle=seen.line, linewidth=1.8, label=name)
+        axes.set_title(title)
+        axes.set_ylim(-0.02, 1.02)
+        axes.grid(color=GRID, linewidth=0.8)
+    for axes in every[len(panels) :]:
+        axes.set_visible(False)
+    for axes in every[max(0, len(panels) - columns) : len(panels)]:
+        axes.set_xlabel("length of string, up to")
+    for axes in every[::columns]:
+        axes.set_ylabel("accuracy")
+    most = max(every[: len(panels)], key=lambda axes: len(axes.get_legend_handles_labels()[1]))
+    _legend(figure, most)
+    return figure
+
+
+@style()
 def forecasts(panels: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw a panel for each forecast: the values before its origin, the truth, the interval and the naive one."""
     figure = new(8.4, 0.5 + 2.0 * len(panels))
