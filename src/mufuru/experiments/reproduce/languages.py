@@ -11,7 +11,7 @@ from typing import Any, Literal
 from mufuru.experiments.data import flare
 from mufuru.experiments.draws import Draws
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import plots, runs
+from mufuru.experiments.report import inspection, plots, runs
 from mufuru.experiments.report.experiment import Part as Section
 from mufuru.experiments.report.measure import wilson
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
@@ -33,7 +33,7 @@ CELLS: dict[Model, ReaderConfig] = {
 }
 NAMES: dict[Model, str] = {
     "mufuru": "MuFuRU",
-    "paper-gru": "GRU of the paper",
+    "paper-gru": runs.PAPERS_GRU,
     "gru": "nn.GRU",
     "lstm": "LSTM",
     "vanilla": "tanh RNN",
@@ -132,7 +132,7 @@ def drawn(language: str, trial: int) -> tuple[int, float]:
 def model_of(record: Record) -> Model:
     """Return the model of a run."""
     cell: Any = runs.cell_of(record)
-    model: Model = "paper-gru" if cell == "mufuru" and len(runs.setting(record, "cell.ops")) == 2 else cell
+    model: Model = "paper-gru" if runs.is_papers_gru(record) else cell
     return model
 
 
@@ -168,25 +168,8 @@ def parameters(records: Runs) -> str:
     return ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records}))
 
 
-def by_length(record: Record) -> dict[int, float]:
-    """Return test accuracy by the longest length of each range that has strings."""
-    found = record.result["inspection"]["lengths"]
-    rows = zip(found["longest"], found["sequences"], found["right"], strict=True)
-    return {longest: right / strings for longest, strings, right in rows if strings}
-
-
-def longest(record: Record) -> int:
-    """Return the length up to which every range of lengths has an accuracy of 0.99; 0 if the first has not."""
-    reached = 0
-    for length, accuracy in by_length(record).items():
-        if accuracy < SOLVED:
-            break
-        reached = length
-    return reached
-
-
 def reach(records: Runs) -> str:
-    lengths = [longest(record) for record in records]
+    lengths = [inspection.longest(record, "lengths", SOLVED) for record in records]
     return f"{statistics.median(lengths):g}, {max(lengths)}"
 
 
@@ -207,7 +190,8 @@ def over_length(name: str, found: Lines) -> Picture:
     for model in CELLS:
         for (language, other), some in found.items():
             if other == model:
-                panels.setdefault(language, {})[NAMES[model]] = model, [by_length(record) for record in some]
+                every = [inspection.by_length(record, "lengths") for record in some]
+                panels.setdefault(language, {})[NAMES[model]] = model, every
     alt = f"Line plots of test accuracy against length of string for {', '.join(panels)}"
     caption = "Test accuracy by length of string: mean over the runs (line), and every run (faint)."
     return Picture(name, lambda: plots.by_length(panels), alt, caption)
