@@ -395,10 +395,9 @@ def by_length(panels: Mapping[str, Mapping[str, tuple[str, Sequence[Mapping[int,
     rows = -(-len(panels) // columns)
     figure = new(3.0 * columns, 0.5 + 2.1 * rows)
     every = [axes for row in figure.subplots(rows, columns, squeeze=False, sharey=True) for axes in row]
-    cells = list(dict.fromkeys(cell for lines in panels.values() for cell, _ in lines.values()))
     for axes, (title, lines) in zip(every, panels.items(), strict=False):
         for name, (cell, several) in lines.items():
-            seen = look(cell, cells.index(cell))
+            seen = look(cell)
             for line in several:
                 axes.plot([*line], [*line.values()], color=seen.colour, linewidth=0.6, alpha=0.25)
             means = {length: statistics.fmean(line[length] for line in several) for length in several[0]}

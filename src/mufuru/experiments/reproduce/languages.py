@@ -175,23 +175,29 @@ def reach(records: Runs) -> str:
 
 def pivot(found: Lines, caption: str, entry: Callable[[Runs], str]) -> Table:
     """Return a row for each language, a column for each model."""
-    languages = [name for name in (*flare.LANGUAGES, *tracking.LANGUAGES) if any(name == key[0] for key in found)]
     models = [model for model in CELLS if any(model == key[1] for key in found)]
     rows = tuple(
         (language, *(entry(some) if (some := found.get((language, model))) else MISSING for model in models))
-        for language in languages
+        for language in languages_of(found)
     )
     return Table(caption, ("language", *(NAMES[model] for model in models)), rows)
 
 
+def languages_of(found: Lines) -> list[str]:
+    present = {language for language, _ in found}
+    return [name for name in (*flare.LANGUAGES, *tracking.LANGUAGES) if name in present]
+
+
 def over_length(name: str, found: Lines) -> Picture:
     """Return mean test accuracy over length, a panel for each language."""
-    panels: dict[str, dict[str, tuple[str, list[dict[int, float]]]]] = {}
-    for model in CELLS:
-        for (language, other), some in found.items():
-            if other == model:
-                every = [inspection.by_length(record, "lengths") for record in some]
-                panels.setdefault(language, {})[NAMES[model]] = model, every
+    panels = {
+        language: {
+            NAMES[model]: (str(model), [inspection.by_length(record, "lengths") for record in some])
+            for model in CELLS
+            if (some := found.get((language, model)))
+        }
+        for language in languages_of(found)
+    }
     alt = f"Line plots of test accuracy against length of string for {', '.join(panels)}"
     caption = "Test accuracy by length of string: mean over the runs (line), and every run (faint)."
     return Picture(name, lambda: plots.by_length(panels), alt, caption)

@@ -101,7 +101,7 @@ def probed(seeds: int) -> Iterator[tuple[str, LogicConfig, range]]:
     for preset, (first, units) in PROBED.items():
         for size in units:
             base = replace(with_cell(PRESETS[preset], hidden_size=size), probes=True)
-            models = {cell: with_cell(base, cell) for cell in CELLS}
+            models: dict[str, LogicConfig] = {cell: with_cell(base, cell) for cell in CELLS}
             models["paper-gru"] = with_cell(base, ops=GATES, keep_bias=0.0)
             for model, config in models.items():
                 what = f"{model}-{size}-lr{config.training.learning_rate:g}"
@@ -477,12 +477,12 @@ def probes(records: Runs) -> list[Block]:
             line = (f"{rate:g}", str(size), model, results.parameters(every), mean_accuracy(every), share(every))
             rows.append((*line, SHARE.interval(summarise(means)), f"{statistics.median(lengths):g}, {max(lengths)}"))
     head = ("learning rate", "units", "model", "parameters", "test accuracy", f"{SOLVED} or more")
-    head += ("XOR and XNOR alone", f"gates at {SOLVED}: median, most")
+    longer = ("XOR and XNOR alone", f"gates at {SOLVED}: median, most")
     caption = (
         f"The test, and 1,000 formulae of 11 to 250 gates that never reset: {INTERVAL}. The last column is the number "
         f"of gates up to which formulae that never reset have an accuracy of {SOLVED}"
     )
-    return [Table(caption, head, tuple(rows)), *interventions(here), *one_unit(here)]
+    return [Table(caption, (*head, *longer), tuple(rows)), *interventions(here), *one_unit(here)]
 
 
 def _share(found: Mapping[str, list[int]]) -> float:
