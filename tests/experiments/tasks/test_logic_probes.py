@@ -75,7 +75,7 @@ def test_formulae_without_resets() -> None:
         seen.extend(names)
         return torch.tensor([(row.count("1") + row.count("XNOR")) % 2 - 0.5 for row in names])
 
-    found = probes.without_resets(knows, 0)  # type: ignore[arg-type]
+    found = probes.without_resets(knows, 0)
     assert found["right"] == found["sequences"]
     assert sum(found["sequences"]) == 1000
     assert found["longest"][-1] == 250

@@ -418,14 +418,14 @@ def by_length(panels: Mapping[str, Mapping[str, tuple[str, Sequence[Mapping[int,
 
 @style()
 def effects(points: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Draw the effect of forbidding an operation against its weight, a point for each gate, a colour for each
+    """Draw the effect of forbidding an operation against its weight, a point for each token, a colour for each
     operation."""
     figure = new(6.4, 4.2)
     axes = figure.add_subplot()
     for (name, some), seen in zip(points.items(), EVERY_LOOK, strict=False):
         axes.plot(*zip(*some, strict=True), seen.marker, color=seen.colour, markersize=6, alpha=0.8, label=name)
     axes.axhline(0, color=GRID, linewidth=1)
-    axes.set_xlabel("mean weight at a gate")
+    axes.set_xlabel("mean weight at a token")
     axes.set_ylabel("accuracy lost without it there")
     axes.grid(color=GRID, linewidth=0.8)
     _legend(figure, axes)
@@ -436,7 +436,7 @@ def effects(points: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
 def automaton(found: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
     """Draw the automaton of one unit: for each gate the state after a value and the gate against the state before.
 
-    `found` is that of `logic.probes.automaton`; dots are the states that formulae of up to three gates reach.
+    `found` is that of `logic.probes.automaton`; dots are the states after a value and at most one gate.
     """
     import numpy as np
 
@@ -448,16 +448,13 @@ def automaton(found: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
         return state
 
     values, gates = range(2), range(2, len(tokens))
-    reached = read(np.zeros(2), 0), read(np.zeros(2), 1)
-    visited = np.unique(np.concatenate(reached))
-    for _ in range(2):
-        steps = [read(visited, value, gate) for value in values for gate in gates]
-        visited = np.unique(np.round(np.concatenate([visited, *steps]), 3))
+    first = np.array([read(0.0, value) for value in values])
+    visited = np.concatenate([first, *(read(first, value, gate) for value in values for gate in gates)])
     figure = new(9.0, 4.4)
     panels = figure.subplots(2, -(-len(gates) // 2), sharex=True, sharey=True, squeeze=False)
     for axes, gate in zip(panels.flat, gates, strict=False):
         for value, seen in zip(values, (CELLS["gru"], CELLS["mufuru"]), strict=True):
-            axes.plot(states, read(states, value, gate), color=seen.colour, linewidth=1.4, label=f"then {value}")
+            axes.plot(states, read(states, value, gate), color=seen.colour, linewidth=1.4, label=f"with {value}")
             axes.plot(visited, read(visited, value, gate), seen.marker, color=seen.colour, markersize=3.5, alpha=0.7)
         for line in (axes.axhline, axes.axvline):
             line(found["boundary"], color="#999999", linewidth=1, linestyle=(0, (1, 2)))

@@ -490,7 +490,7 @@ def _share(found: Mapping[str, list[int]]) -> float:
 
 
 def interventions(records: Runs) -> list[Block]:
-    """Return what forbidding each operation at each gate costs the runs of MuFuRU that solve the task."""
+    """Return what forbidding each operation at each token costs the runs of MuFuRU that solve the task."""
     seven = [record for record in records if runs.model(record) == "MuFuRU"]
     solving = [r for r in runs.where(seven, cell__hidden_size=SIZE) if (runs.metric(r) or 0) >= SOLVED - NOISE]
     weights = inspection.mean(solving, TOKENS)
@@ -502,16 +502,16 @@ def interventions(records: Runs) -> list[Block]:
         for row, token in enumerate(every[0]["tokens"])
         for column, op in enumerate(every[0]["ops"])
     }
-    gates, ops = TOKENS[2:], weights.operations
-    points = {op: [(weights.row(gate)[op], lost[gate, op]) for gate in gates] for op in ops}
+    ops = weights.operations
+    points = {op: [(weights.row(token)[op], lost[token, op]) for token in TOKENS] for op in ops}
     caption = (
-        f"Test accuracy lost when an operation is forbidden at a gate, and nowhere else, and in brackets its mean "
-        f"weight there: means of {count(len(solving), 'run')} with {SIZE} units that solve the task"
+        "Test accuracy lost when an operation is forbidden where a token is read, and nowhere else; in brackets its "
+        f"mean weight there: means of {count(len(solving), 'run')} with {SIZE} units that solve the task, at both rates"
     )
-    rows = tuple((gate, *(f"{lost[gate, op]:.3f} ({weights.row(gate)[op]:.2f})" for op in ops)) for gate in gates)
+    rows = tuple((token, *(f"{lost[token, op]:.3f} ({weights.row(token)[op]:.2f})" for op in ops)) for token in TOKENS)
     alt = f"Scatter plot of accuracy lost against mean weight, for each of {', '.join(ops)}; {BELOW}"
-    words = "Weight is not importance: accuracy lost without an operation at a gate, against its mean weight there."
-    return [Picture("effects", lambda: plots.effects(points), alt, words), Table(caption, ("gate", *ops), rows)]
+    words = "Weight is not importance: accuracy lost without an operation at a token, against its mean weight there."
+    return [Picture("effects", lambda: plots.effects(points), alt, words), Table(caption, ("token", *ops), rows)]
 
 
 def one_unit(records: Runs) -> list[Block]:
@@ -524,7 +524,7 @@ def one_unit(records: Runs) -> list[Block]:
     caption = (
         f"A whole MuFuRU with one unit (seed {runs.setting(best, 'seed')}, test accuracy "
         f"{SHARE.value(runs.metric(best) or 0)}): the state after a value and a gate, against the state before. Dots "
-        f"are states that formulae of up to three gates reach; the formula is true {found['true']} the dotted lines."
+        f"are the states after a value and at most one gate; the formula is true {found['true']} the dotted lines."
     )
     alt = "Ten panels, one for each gate, with the next state of the unit for the values 0 and 1"
     return [Picture("automaton", lambda: plots.automaton(found, TOKENS), alt, caption)]
