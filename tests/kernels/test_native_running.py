@@ -14,8 +14,10 @@ import torch
 from kernel_calls import MANY, everything, leaves_of, make_call, needs_native
 
 from mufuru import MuFuRU
+from mufuru import ops as operations
 from mufuru.kernels import native
 from mufuru.kernels.call import Call
+from mufuru.kernels.problem import loaded
 
 pytestmark = needs_native
 
@@ -58,6 +60,22 @@ def test_a_sequence_is_the_same_bits_alone_and_among_others(
             together = layer(x)[0]
             for some in (slice(0, 1), slice(3, 5), slice(7, 14), slice(2, 27)):
                 assert torch.equal(layer(x[:, some])[0], together[:, some]), (some, mode)
+
+
+@pytest.mark.parametrize("hidden", [1, 8, 24, 37, 100])
+def test_vectors_of_8_and_of_16_give_the_same_bits(hidden: int) -> None:
+    """With the paper's operations, in sizes of which the last vector is not full."""
+    if not loaded().mufuru_choose(b"avx512"):
+        pytest.skip("the processor has no AVX-512")
+    call = make_call(operations.PAPER, dtype=torch.float32, hidden=hidden, inputs=13, batch=9)
+    leaves = leaves_of(call)
+    try:
+        wide = everything(native.sequence, call, leaves)
+        loaded().mufuru_choose(b"avx2")
+        narrow = everything(native.sequence, call, leaves)
+    finally:
+        loaded().mufuru_choose(b"")
+    assert all(torch.equal(wide[name], narrow[name]) for name in wide)
 
 
 @pytest.mark.usefixtures("_threads")

@@ -19,7 +19,8 @@ from mufuru.tensors import exists
 N_OUTPUTS = len(OUTPUTS)
 TRAINING_STEPS, INFERENCE_STEPS = 4, 1
 """Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
-Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again."""
+Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again; one
+sequence alone has as many steps there as in training, since it reads the weights as they lie."""
 
 
 def forward_of_any(call: Call) -> list[Any]:
@@ -42,7 +43,7 @@ def forward(call: Call) -> list[Any]:
 def inference(call: Call) -> Result:
     """Run all steps with no backward pass to come: only the states are kept, and packed weights serve many calls."""
     problem, out = _describe(call, keep=False)
-    # one row reads the weights as they lie as fast as a checksum would; in bfloat16 packed weights are other numbers,
+    # one row reads the weights as they lie as fast as a checksum does; in bfloat16 packed weights are other numbers,
     # and the result of a step may not depend on the calls before it
     as_they_lie = problem.direct and (call.s0.size(0) == 1 or call.bfloat16)
     if call.packed is not None and not as_they_lie:
@@ -76,7 +77,8 @@ def _describe(call: Call, keep: bool) -> tuple[Problem, list[Any]]:
     tensors = [None if tensor is None else tensor.contiguous() for tensor in call.tensors()]
     sizes = {**call.unit.sizes, "total": call.x.size(0), "batch": call.s0.size(0)}
     out = empty_outputs(call.s0, sizes, call.unit.facts, call.trace, keep or bool(call.unit.python_ops))
-    return _problem(call, tensors, TRAINING_STEPS if keep else INFERENCE_STEPS, out), out
+    direct_steps = TRAINING_STEPS if keep or call.s0.size(0) == 1 else INFERENCE_STEPS
+    return _problem(call, tensors, direct_steps, out), out
 
 
 def pack(problem: Problem, dtype: torch.dtype) -> Tensor:
@@ -142,6 +144,7 @@ def backward(
 
 _KEPT = (*INPUTS, OUTPUTS[0], *SAVED)
 _NAMES = (*GIVEN, *(f"the saved tensor {row.name!r}" for row in _KEPT[N_DIFFERENTIABLE:]))
+_OF_STEPS = [row.shape for row in _KEPT].index(("steps",))
 
 
 def _check_kept(call: Call, tensors: Sequence[Any], grads: Iterable[Tensor | None]) -> None:
@@ -149,24 +152,33 @@ def _check_kept(call: Call, tensors: Sequence[Any], grads: Iterable[Tensor | Non
 
     A program can exchange them: a parameter gets other data, or a hook on saved tensors returns something else.
     """
-    output = tensors[len(INPUTS)]
-    sizes = {**call.unit.sizes, "total": output.size(0), "batch": call.s0.size(0)}
-    for name, row, tensor in zip(_NAMES, _KEPT, tensors, strict=True):
-        if tensor is None or not row.when <= call.unit.facts:
+    output, steps = tensors[len(INPUTS)], tensors[_OF_STEPS]
+    number, count = output.dtype, None if steps is None else tuple(steps.shape[:1])
+    shapes = _shapes_of_kept((*call.unit.sizes.items(), ("total", output.size(0)), ("batch", call.s0.size(0))),
+                             call.unit.facts, count)  # fmt: skip
+    for tensor, shape, row in zip(tensors, shapes, _KEPT, strict=True):
+        if tensor is None or shape is None or (tensor.shape == shape and tensor.dtype == (row.dtype or number)):
             continue
-        shape, dtype = tensor.shape[:1] if row.shape == ("steps",) else row.sized(sizes), row.dtype or output.dtype
-        if tensor.shape != shape or tensor.dtype != dtype:
-            raise RuntimeError(
-                f"{name} was {dtype} of shape {list(shape)} in the forward pass, and is {tensor.dtype} of shape "
-                f"{list(tensor.shape)} now: call backward before parameters get other data, and let hooks on saved "
-                "tensors return what they were given"
-            )
-    dtypes = {output.dtype, *(grad.dtype for grad in grads if grad is not None)}
+        raise RuntimeError(
+            f"{_NAMES[_KEPT.index(row)]} was {row.dtype or number} of shape {list(shape)} in the forward pass, and is "
+            f"{tensor.dtype} of shape {list(tensor.shape)} now: call backward before parameters get other data, and "
+            "let hooks on saved tensors return what they were given"
+        )
+    dtypes = {number, *(grad.dtype for grad in grads if grad is not None)}
     if dtypes not in ({torch.float32}, {torch.float64}):
         raise RuntimeError(
-            f"all saved tensors are {output.dtype} now, and were not in the forward pass: let hooks on saved tensors "
-            "return what they were given"
+            f"all saved tensors are {number} now, and were not in the forward pass: let hooks on saved tensors return "
+            "what they were given"
         )
+
+
+@lru_cache(maxsize=256)
+def _shapes_of_kept(
+    sizes: tuple[tuple[str, int], ...], facts: frozenset[str], steps: tuple[int, ...] | None
+) -> list[tuple[int, ...] | None]:
+    """Shapes of `_KEPT`, `None` for those that a unit with these facts lacks."""
+    named = dict(sizes)
+    return [None if not exists(row, facts) else steps if row.shape == ("steps",) else row.sized(named) for row in _KEPT]
 
 
 def _clear_padding(batch_sizes: Tensor, *packed: Tensor | None) -> None:

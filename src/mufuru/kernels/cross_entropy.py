@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mufuru.kernels.choice import wanted_kernel
 from mufuru.kernels.native import missing_library
-from mufuru.kernels.problem import loaded, plain
+from mufuru.kernels.problem import address, loaded, plain
 
 SPACE = 8
 """Index of the field in `struct Predictions`; every field has 64 bits."""
@@ -51,13 +51,11 @@ def losses(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Los
     make = torch.empty_like if len(hidden) else torch.zeros_like
     result = Losses(hidden.new_empty(len(hidden)), *(make(tensor) for tensor in given[:3]))
     sizes = *hidden.shape, len(weight), hidden.dtype == torch.float64
-    fields = array(
-        "q", [*sizes, *(tensor.data_ptr() for tensor in given), 0, *(tensor.data_ptr() for tensor in result)]
-    )
-    address, _ = fields.buffer_info()
-    space = hidden.new_empty(loaded().mufuru_predictions_space(address))
-    fields[SPACE] = space.data_ptr()
-    loaded().mufuru_predict(address)
+    fields = array("q", [*sizes, *map(address, given), 0, *map(address, result)])
+    problem, _ = fields.buffer_info()
+    space = hidden.new_empty(loaded().mufuru_predictions_space(problem))
+    fields[SPACE] = address(space)
+    loaded().mufuru_predict(problem)
     return result
 
 

@@ -56,20 +56,22 @@ MAX_OPS = 32
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
 WORDS = len(_POSITION)
 """Fields of `struct Problem`: sizes and pointers, all of 64 bits."""
+_EMPTY = array("q", [0] * WORDS)
 
 
 def plain(tensors: Iterable[Tensor | None]) -> list[Any]:
     """Return the tensors contiguous and checked, as C reads them."""
-    return [None if tensor is None else _in_memory(tensor) for tensor in check_all(repeat("a tensor"), tensors)]
+    return [None if tensor is None else tensor.contiguous() for tensor in check_all(repeat("a tensor"), tensors)]
 
 
-def _in_memory(tensor: Tensor) -> Tensor:
-    tensor = tensor.contiguous()
-    if not tensor.data_ptr() and tensor.numel():
+def address(tensor: Tensor) -> int:
+    """Where the numbers of a tensor lie; 0 if it has none."""
+    place = tensor.data_ptr()
+    if not place and tensor.numel():
         raise RuntimeError(
             f"a {type(tensor).__name__} has no memory that the native kernel could read: use kernel='reference'"
         )
-    return tensor
+    return place
 
 
 class Problem:
@@ -81,15 +83,18 @@ class Problem:
     def __init__(self, sizes: tuple[int, ...], tensors: Sequence[Tensor | None]) -> None:
         self._kept = [tensors]
         self.direct = bool(sizes[-1])
-        pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-        self._words = array("q", [*sizes, *pointers, *[0] * (WORDS - len(sizes) - len(pointers))])
-        self.address, _ = self._words.buffer_info()
+        words = self._words = _EMPTY[:]
+        words[: len(sizes)] = array("q", sizes)
+        for place, tensor in enumerate(tensors, len(sizes)):
+            if tensor is not None:
+                words[place] = address(tensor)
+        self.address, _ = words.buffer_info()
 
     def point(self, first: str, *tensors: Tensor) -> None:
         """Add tensors, from the field named `first` on."""
         self._kept.append(tensors)
         for position, tensor in enumerate(tensors, _POSITION[first]):
-            self._words[position] = tensor.data_ptr()  # 0 without elements
+            self._words[position] = address(tensor)
 
     def use_packed(self) -> None:
         """Make products read packed weights."""

@@ -69,8 +69,9 @@ class Backward {
       enter(mine.in_order(i));
       for (int64_t row = 0; row < alive; ++row)
         for (int64_t u = chunks.begin * at.width; u < units_end(); u += N)
-          if (plain && u + N <= at.H) composition<Ops::fixed>(row, u, N);
-          else composition<false>(row, u, lanes(u));
+          if (plain && u + N <= at.H) composition<Ops::fixed, true>(row, u, N);
+          else if (plain) composition<Ops::fixed, false>(row, u, lanes(u));
+          else composition<false, false>(row, u, lanes(u));
       keep_operands();
       team.wait();
       if (at.K) control();
@@ -145,14 +146,14 @@ class Backward {
     }
   }
 
-  // from the gradient of the new state to those of the logits, the features and, directly, the old state; `plain`: a
-  // whole vector and none of the rarer options, so that the code has no branches
-  template <bool plain>
+  // from the gradient of the new state to those of the logits, the features and, directly, the old state; `plain`: none
+  // of the rarer options, `whole`: a whole vector, so that the code has no branches
+  template <bool plain, bool whole>
   void composition(int64_t i, int64_t u, int64_t m) {
     const Row& row = rows[i];
-    const V<T> s = load<plain>(row.before + u, m), v = load<plain>(row.gates + u, m);
-    V<T> g = load<plain>(&d_state[i * at.H + u], m), ds{}, dv{};
-    if (row.grad_output) g += load<plain>(row.grad_output + u, m);
+    const V<T> s = load<whole>(row.before + u, m), v = load<whole>(row.gates + u, m);
+    V<T> g = load<whole>(&d_state[i * at.H + u], m), ds{}, dv{};
+    if (row.grad_output) g += load<whole>(row.grad_output + u, m);
     if (!plain && row.zoneout) {
       const V<T> share = load(row.zoneout + u, m);
       ds = g * share;
@@ -161,7 +162,7 @@ class Backward {
     if (!plain && row.grad_v) dv = load(row.grad_v + u, m);
     constexpr int64_t most = plain ? Ops::most : kMaxOps;
     V<T> p[most], dp[most], mean{};
-    kept_weights<plain, T>(at, ops.size() - 1, row.probs + u, row.allowed, m, p);
+    kept_weights<plain, whole, T>(at, ops.size() - 1, row.probs + u, row.allowed, m, p);
     for (int64_t j = 0; j < ops.size(); ++j) {
       const Composed<T> f = composed(j, row, u, m, s, v);
       const V<T> share = g * p[j];
@@ -171,9 +172,9 @@ class Backward {
       ds += share * f.ds;
       dv += share * f.dv;
     }
-    for (int64_t j = 0; j < at.logits; ++j) store<plain>(row.d_logits + j * at.H + u, p[j] * (dp[j] - mean), m);
-    store<plain>(&d_state[i * at.H + u], ds, m);
-    feature<plain>(row, u, m, plain || in.activation == kTanh ? dv * (T(1) - v * v) : dv * v * (T(1) - v));
+    for (int64_t j = 0; j < at.logits; ++j) store<whole>(row.d_logits + j * at.H + u, p[j] * (dp[j] - mean), m);
+    store<whole>(&d_state[i * at.H + u], ds, m);
+    feature<whole>(row, u, m, plain || in.activation == kTanh ? dv * (T(1) - v * v) : dv * v * (T(1) - v));
   }
 
   Composed<T> composed(int64_t j, const Row& row, int64_t u, int64_t m, V<T> s, V<T> v) const {
@@ -182,13 +183,13 @@ class Backward {
             load(at.custom_row(in.custom_dv, j, row.place) + u, m)};
   }
 
-  template <bool plain>
+  template <bool whole>
   void feature(const Row& row, int64_t u, int64_t m, V<T> dv) {
-    store<plain>(row.d_gates + u, dv, m);
+    store<whole>(row.d_gates + u, dv, m);
     if (!at.after) return;
-    const V<T> r = load<plain>(row.gates + at.r + u, m);
-    store<plain>(row.d_gates + at.r + u, dv * load<plain>(row.inner + u, m) * r * (T(1) - r), m);
-    store<plain>(row.d_inner + u, dv * r, m);
+    const V<T> r = load<whole>(row.gates + at.r + u, m);
+    store<whole>(row.d_gates + at.r + u, dv * load<whole>(row.inner + u, m) * r * (T(1) - r), m);
+    store<whole>(row.d_inner + u, dv * r, m);
   }
 
   // operands times the weights, and for each vector of the result done(row, column, lanes, value); runs(begin, end, visit)

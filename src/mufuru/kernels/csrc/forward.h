@@ -87,8 +87,8 @@ class Forward {
       for (int64_t u = 0; u < at.H; u += N) {
         const int64_t m = lanes(u);
         V<T> p[kMaxOps];
-        kept_weights<false, T>(at, ops.size() - 1, rows[i].probs + u, rows[i].allowed, m, p);
-        new_state<false>(i, u, m, p, load(rows[i].gates + u, m));
+        kept_weights<false, false, T>(at, ops.size() - 1, rows[i].probs + u, rows[i].allowed, m, p);
+        new_state<false, false>(i, u, m, p, load(rows[i].gates + u, m));
       }
   }
 
@@ -300,40 +300,41 @@ class Forward {
     each_vector<T>(&units[k * tile], alive, c, 1, at.H, [&](int64_t i, int64_t u, int64_t m, V<T> y) __attribute__((always_inline)) {
       const int64_t place = i * at.width + u - c * at.width;
       const V<T> reset_y = at.after ? load(&resets[k * tile + place]) : V<T>{};
-      if (plain && m == N) unit<Ops::fixed>(i, u, N, y, reset_y, &tiles[place], tile, composing);
-      else unit<false>(i, u, m, y, reset_y, &tiles[place], tile, composing);
+      if (plain && m == N) unit<Ops::fixed, true>(i, u, N, y, reset_y, &tiles[place], tile, composing);
+      else if (plain) unit<Ops::fixed, false>(i, u, m, y, reset_y, &tiles[place], tile, composing);
+      else unit<false, false>(i, u, m, y, reset_y, &tiles[place], tile, composing);
     });
   }
 
-  // `plain` here and below: a whole vector and none of the rarer options, so that the code has no branches
-  template <bool plain>
+  // `plain` here and below: none of the rarer options, `whole`: a whole vector, so that the code has no branches
+  template <bool plain, bool whole>
   __attribute__((always_inline)) void unit(int64_t i, int64_t u, int64_t m, V<T> y, V<T> reset_y, const T* logits,
                                            int64_t tile, bool composing) {
-    const V<T> v = feature<plain>(i, u, m, y, reset_y);
+    const V<T> v = feature<plain, whole>(i, u, m, y, reset_y);
     V<T> p[plain ? Ops::most : kMaxOps];
-    softmax<plain>(i, u, m, logits, tile, p);
-    if (composing) new_state<plain>(i, u, m, p, v);
+    softmax<plain, whole>(i, u, m, logits, tile, p);
+    if (composing) new_state<plain, whole>(i, u, m, p, v);
   }
 
-  template <bool plain>
+  template <bool plain, bool whole>
   V<T> feature(int64_t i, int64_t u, int64_t m, V<T> from_s, V<T> reset_from_s) {
     T* gate = rows[i].gates + u;
     if (at.after) {
-      const V<T> r = sigmoid<T>(load<plain>(gate + at.r, m) + reset_from_s);
-      if (keeping) store<plain>(gate + at.r, r, m);
-      if (in.b_hh) from_s += load<plain>(static_cast<const T*>(in.b_hh) + u, m);
-      if (rows[i].inner) store<plain>(rows[i].inner + u, from_s, m);
+      const V<T> r = sigmoid<T>(load<whole>(gate + at.r, m) + reset_from_s);
+      if (keeping) store<whole>(gate + at.r, r, m);
+      if (in.b_hh) from_s += load<whole>(static_cast<const T*>(in.b_hh) + u, m);
+      if (rows[i].inner) store<whole>(rows[i].inner + u, from_s, m);
       from_s *= r;
     }
-    V<T> v = load<plain>(gate, m) + from_s;
+    V<T> v = load<whole>(gate, m) + from_s;
     v = plain || in.activation == kTanh ? tanh<T>(v) : sigmoid<T>(v);
-    if (keeping) store<plain>(gate, v, m);
+    if (keeping) store<whole>(gate, v, m);
     if (!plain && rows[i].v) store(rows[i].v + u, v, m);
     return v;
   }
 
   // the weights p of all operations from the products with the state; kept for the backward pass but for the last
-  template <bool plain>
+  template <bool plain, bool whole>
   void softmax(int64_t i, int64_t u, int64_t m, const T* from_s, int64_t tile, V<T>* p) {
     const Row& row = rows[i];
     T* kept = keeping ? row.probs + u : nullptr;
@@ -342,12 +343,12 @@ class Forward {
     const T* added = at.K ? static_cast<const T*>(in.b_op) : row.probs;
     const T* reference = at.K ? added + (added ? last * at.H : 0) : bias + at.W;
     const V<T> forbidden = splat<T>(-std::numeric_limits<T>::infinity());
-    p[last] = plain || reference ? load<plain>(reference + u, m) : splat<T>(0);
+    p[last] = plain || reference ? load<whole>(reference + u, m) : splat<T>(0);
     if (!plain && row.allowed && !row.allowed[last]) p[last] = forbidden;
     V<T> top = p[last];
     for (int64_t j = 0; j < last; ++j) {
       p[j] = load(from_s + j * tile);
-      if (plain || added) p[j] += load<plain>(added + j * at.H + u, m);
+      if (plain || added) p[j] += load<whole>(added + j * at.H + u, m);
       if (!plain && row.allowed && !row.allowed[j]) p[j] = forbidden;
       top = higher<T>(p[j], top);
     }
@@ -356,15 +357,15 @@ class Forward {
     const V<T> scale = T(1) / sum;
     for (int64_t j = 0; j <= last; ++j) {
       p[j] *= scale;
-      if (keeping && j < last) store<plain>(kept + j * at.H, p[j], m);
+      if (keeping && j < last) store<whole>(kept + j * at.H, p[j], m);
       if (!plain && row.p) store(row.p + j * at.H + u, p[j], m);
     }
   }
 
-  template <bool plain>
+  template <bool plain, bool whole>
   void new_state(int64_t i, int64_t u, int64_t m, const V<T>* p, V<T> v) {
     const Row& row = rows[i];
-    const V<T> s = load<plain>(&states.state[i * at.H + u], m);
+    const V<T> s = load<whole>(&states.state[i * at.H + u], m);
     V<T> sum{};
     for (int64_t j = 0; j < ops.size(); ++j) {
       if (ops.built_in(j)) sum += p[j] * compose<T>(ops[j], s, v).value;
@@ -374,9 +375,9 @@ class Forward {
       const V<T> share = load(row.zoneout + u, m);
       sum = share * s + (T(1) - share) * sum;
     }
-    store<plain>(row.output + u, sum, m);
-    store<plain>(&states.state[i * at.H + u], sum, m);
-    if (plain) store(&next_seen()[i * at.seen + u], sum);
+    store<whole>(row.output + u, sum, m);
+    store<whole>(&states.state[i * at.H + u], sum, m);
+    if (plain) store<whole>(&next_seen()[i * at.seen + u], sum, m);
     else see(next_seen(), i, u, m, sum);
   }
 };

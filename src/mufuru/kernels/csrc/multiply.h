@@ -54,25 +54,6 @@ inline void each_product(const PairProducts* pairs, const T* const* rows, int64_
   }
 }
 
-// A Buffer that is made later, or never.
-template <class T>
-class Room {
- public:
-  Room() = default;
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-  ~Room() { std::free(data_); }
-  void take(int64_t n) {
-    data_ = static_cast<T*>(std::calloc(n ? n : 1, sizeof(T)));
-    if (!data_) std::abort();
-  }
-  T& operator[](int64_t i) { return data_[i]; }
-  T* data() { return data_; }
-
- private:
-  T* data_ = nullptr;
-};
-
 // Rows as products take them: where these multiply pairs, a rounded copy.
 template <class T>
 class Operands {
@@ -104,8 +85,8 @@ class Operands {
   const PairProducts* const pairs;
   const int64_t stride;
   bool known = false;
-  Room<T> numbers;
-  Room<const T*> places;
+  Buffer<T> numbers;
+  Buffer<const T*> places;
 };
 
 }  // namespace MUFURU_ARCH

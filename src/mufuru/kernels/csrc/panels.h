@@ -17,8 +17,6 @@ inline int64_t panels(int64_t columns) {
   return (columns + Panel<T>::width - 1) / Panel<T>::width;
 }
 
-constexpr int64_t kLine = 64;  // bytes of a line of the cache
-
 // whether only the first vector of panel c is needed
 template <class T>
 inline bool is_half(int64_t columns, int64_t c) {

@@ -115,10 +115,10 @@ struct Range {
 };
 
 // The weights p kept by the forward pass; the last one is 1 minus the others.
-template <bool plain, class T>
+template <bool plain, bool whole, class T>
 inline void kept_weights(const Shape<T>& at, int64_t logits, const T* kept, const uint8_t* allowed, int64_t m, V<T>* p) {
   V<T> last = splat<T>(1);
-  for (int64_t j = 0; j < logits; ++j) last -= p[j] = load<plain>(kept + j * at.H, m);
+  for (int64_t j = 0; j < logits; ++j) last -= p[j] = load<whole>(kept + j * at.H, m);
   p[logits] = !plain && allowed && !allowed[logits] ? splat<T>(0) : last;
 }
 

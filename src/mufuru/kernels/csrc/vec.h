@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <limits>
 #include <type_traits>
+#if defined(__AVX512F__) && MUFURU_BYTES == 64
+#include <immintrin.h>
+#endif
 
 namespace mufuru {
 namespace MUFURU_ARCH {
@@ -35,6 +38,11 @@ inline void store(T* to, V<T> x) {
 template <class T>
 inline V<T> load(const T* from, int64_t n) {
   if (n >= Lanes<T>::n) return load(from);
+#if defined(__AVX512F__) && MUFURU_BYTES == 64
+  const auto lanes = (1u << n) - 1;
+  if constexpr (sizeof(T) == 4) return reinterpret_cast<V<T>>(_mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), from));
+  else return reinterpret_cast<V<T>>(_mm512_maskz_loadu_pd(static_cast<__mmask8>(lanes), from));
+#else
   V<T> x{};
 #if defined(__AVX2__)
   if constexpr (sizeof(V<T>) == 32 && sizeof(T) == 4) {
@@ -50,10 +58,16 @@ inline V<T> load(const T* from, int64_t n) {
     std::memcpy(&x, from, n * sizeof(T));
   }
   return x;
+#endif
 }
 template <class T>
 inline void store(T* to, V<T> x, int64_t n) {
   if (n >= Lanes<T>::n) return store(to, x);
+#if defined(__AVX512F__) && MUFURU_BYTES == 64
+  const auto lanes = (1u << n) - 1;
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(to, static_cast<__mmask16>(lanes), reinterpret_cast<__m512>(x));
+  else _mm512_mask_storeu_pd(to, static_cast<__mmask8>(lanes), reinterpret_cast<__m512d>(x));
+#else
   if constexpr (sizeof(V<T>) == 16) {
 #pragma GCC unroll 4
     for (int64_t l = 0; l < Lanes<T>::n - 1; ++l)
@@ -67,6 +81,7 @@ inline void store(T* to, V<T> x, int64_t n) {
     std::memcpy(to, from, part * sizeof(T));
     to += part, from += part;
   }
+#endif
 }
 // the same where all lanes are meant at compile time: no branch
 template <bool whole, class T>
@@ -92,28 +107,30 @@ inline V<T> higher(V<T> a, V<T> b) {
   return a > b ? a : b;
 }
 
-// Zeroed memory. A template of the standard library could be linked from another instruction set's object file; code
-// in this namespace cannot.
+constexpr int64_t kLine = 64;  // bytes of a line of the cache
+
+// Zeroed memory that begins a line of the cache: a vector that crosses two lines takes twice as long to load. A template
+// of the standard library could be linked from another instruction set's object file; code in this namespace cannot.
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(int64_t n = 0) : data_(static_cast<T*>(std::calloc(n ? n : 1, sizeof(T)))) {
-    if (!data_) std::abort();  // a few rows: if these do not fit, nothing does
-  }
+  Buffer() = default;
+  explicit Buffer(int64_t n) { take(n); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { std::free(data_); }
+  ~Buffer() { std::free(memory_); }
+  void take(int64_t n) {
+    memory_ = std::calloc(n * sizeof(T) + kLine, 1);
+    if (!memory_) std::abort();  // a few rows: if these do not fit, nothing does
+    data_ = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_) + kLine - 1) / kLine * kLine);
+  }
   T& operator[](int64_t i) { return data_[i]; }
   const T& operator[](int64_t i) const { return data_[i]; }
   T* data() { return data_; }
-  void swap(Buffer& other) {
-    T* mine = data_;
-    data_ = other.data_;
-    other.data_ = mine;
-  }
 
  private:
-  T* data_;
+  void* memory_ = nullptr;
+  T* data_ = nullptr;
 };
 
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
