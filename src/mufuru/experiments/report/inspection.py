@@ -1,5 +1,6 @@
 """The inside of trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -154,6 +155,19 @@ def sentences(name: str, records: Runs) -> list[Block]:
         rows = tuple((s["token"], *(f"{s['weights'][op]:.2f}" for op in ops), f"{s['probability']:.2f}") for s in steps)
         blocks.append(Folded("The sentence as a table", Table(f"“{text}”", ("word", *ops, str(label)), rows)))
     return blocks
+
+
+def by_length(record: Record, name: str) -> dict[int, float]:
+    """Return test accuracy by the longest length of each range that has sequences, see `task.by_length`."""
+    found = inspected(record, name)
+    rows = zip(found["longest"], found["sequences"], found["right"], strict=True)
+    return {longest: right / sequences for longest, sequences, right in rows if sequences}
+
+
+def longest(record: Record, name: str, bar: float) -> int:
+    """Return the length up to which every range of lengths has this accuracy; 0 if the first has not."""
+    reached = itertools.takewhile(lambda item: item[1] >= bar, by_length(record, name).items())
+    return max((length for length, _ in reached), default=0)
 
 
 def forecasts_of(record: Record) -> list[dict[str, Any]]:
