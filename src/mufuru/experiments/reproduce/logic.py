@@ -17,7 +17,7 @@ from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
 from mufuru.experiments.report.inspection import BELOW
 from mufuru.experiments.report.measure import ACCURACY, NOISE, Difference, summarise, wilson
-from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
+from mufuru.experiments.report.page import MISSING, Block, Folded, Picture, Table, count
 from mufuru.experiments.report.results import in_words
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
@@ -363,6 +363,8 @@ def best_choice(records: Runs, size: int) -> str:
 
 def share(records: Runs) -> str:
     """Write the share of runs that solve the task and its 95 % interval (Wilson)."""
+    if not records:
+        return MISSING
     hits = sum((runs.metric(record) or 0) >= SOLVED - NOISE for record in records)
     low, high = wilson(hits, len(records))
     return f"{hits / len(records):.0%} ({low:.0%}–{high:.0%})".replace("%", " %")
@@ -530,6 +532,33 @@ def one_unit(records: Runs) -> list[Block]:
     return [Picture("automaton", lambda: plots.automaton(found, TOKENS), alt, caption)]
 
 
+def features(records: Runs) -> list[Block]:
+    """Return MuFuRU with the sigmoid features of the authors' code beside the tanh of the paper, seed by seed."""
+    here, rows = of_part(records, "features"), []
+    blocks: list[Block] = []
+    for number, rate in enumerate(runs.values(here, "training.learning_rate"), 1):
+        sigmoid = runs.where(here, training__learning_rate=rate)
+        tanh = [record for group in SETTINGS for record in of_part(records, group)]
+        tanh = runs.where(tanh, training__learning_rate=rate, cell__cell="mufuru")
+        for size in sizes(sigmoid):
+            pair = at(sigmoid, "mufuru", size), at(tanh, "mufuru", size)
+            change = SHARE.change(SHARE.difference(*pair))
+            rows.append((f"{rate:g}", str(size), *map(mean_accuracy, pair), change, *map(share, pair)))
+        means = {
+            name: inspection.mean(at(some, "mufuru"), TOKENS) for name, some in (("sigmoid", sigmoid), ("tanh", tanh))
+        }
+        panels = {f"{name} features, rate {rate:g}": weights for name, weights in means.items() if weights}
+        words = (
+            f"Average weight of every operation at a token with {SIZE} units: means of the runs; the highest is framed."
+        )
+        blocks.append(inspection.picture(f"features-{number}", panels, words))
+        blocks += [Folded(f"{name}: the weights as a table", inspection.table(w, name)) for name, w in panels.items()]
+    head = ("learning rate", "hidden size", "sigmoid", "tanh", "sigmoid − tanh")
+    caption = f"Test accuracy by the activation of the features: {INTERVAL}. Difference: seed by seed"
+    reach = tuple(f"{name}, {SOLVED} or more" for name in ("sigmoid", "tanh"))
+    return [Table(caption, (*head, *reach), tuple(rows)), *blocks]
+
+
 OPEN = ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale")
 EXPERIMENT: Experiment = Experiment(
     "logic",
@@ -551,6 +580,7 @@ EXPERIMENT: Experiment = Experiment(
         "probes": Section(
             "Without resets, and without an operation", probes, varies=("training.learning_rate", "cell.ops")
         ),
+        "features": Section("Sigmoid features", features, varies=("cell.activation", "training.learning_rate")),
         "operations": View("Operations by token", operations),
         "curves": View("Learning curves", curves, documented=False),
     },
@@ -566,5 +596,5 @@ EXPERIMENT: Experiment = Experiment(
     long=False,
     # its runs are many and their curves would be most of the records
     curve_lines=0,
-    unfinished=frozenset({"features", "probes"}),
+    unfinished=frozenset({"probes"}),
 )
