@@ -28,9 +28,9 @@ check: .venv/dev  ## format, lint and types
 	$(BIN)/mypy src examples docs benchmarks
 	MYPYPATH=tests:tests/experiments:tests/programs $(BIN)/mypy $(IN_TESTS) tests
 
-# threads that wait leave the core to others; the last files have the shortest tests, so that both processes end together
+# threads that wait leave the core to others; a process that is done takes half of what the other has left
 test: check  ## every check: format, lint, types, tests, examples and docs
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist worksteal
 
 slow: .venv/dev  ## the long tests: models that train, further compilations and exports
 	$(BIN)/python -m pytest -m slow

@@ -46,6 +46,7 @@ GENERATED_FROM = (
     "docs/reproduction/logic.md",
     "docs/reproduction/lm.md",
     "docs/reproduction/sentiment.md",
+    "docs/reproduction/languages.md",
     "docs/from-training-to-production.md",
     "docs/scaling.md",
     "benchmarks/cost_model.py",

@@ -42,11 +42,13 @@ class Training:
     """Largest norm of the gradient; None for no limit."""
     schedule: Schedule = "constant"
     """Learning rate over time: constant, linear or cosine down to 0, or plateau: times `decay` when the validation
-    metric does not improve."""
+    metric does not improve, see decay_patience."""
     warmup: int = 0
     """Updates over which the learning rate rises from 0."""
     decay: float = 0.5
     """Factor of the plateau schedule."""
+    decay_patience: int = 1
+    """Validations without a better metric before the plateau schedule decays, and again before each further decay."""
     evaluate_every: int | None = None
     """Updates between two validations; None for once an epoch."""
     select: Literal["best", "last"] = "best"
@@ -65,7 +67,7 @@ class Training:
 
     def __post_init__(self) -> None:
         check_positive(self, "epochs", "updates", "batch_size", "learning_rate", "clip", "evaluate_every", "smoothing")
-        check_positive(self, "patience")
+        check_positive(self, "patience", "decay_patience")
         check_fraction(self, "beta1", "beta2", "decay", "average")
         if self.warmup < 0 or not 0 <= self.weight_decay < math.inf:
             raise SettingError(f"warmup and weight_decay cannot be negative, got {self.warmup} and {self.weight_decay}")

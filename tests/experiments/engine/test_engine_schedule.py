@@ -55,3 +55,13 @@ def test_the_plateau_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     pretend(monkeypatch, lambda: {"loss": 1.0, "accuracy": next(metrics)})
     fit("toy", toy(schedule="plateau", decay=0.5, learning_rate=0.08, evaluate_every=3), tmp_path / "run")
     assert [line["learning_rate"] for line in lines(tmp_path / "run")] == [0.08, 0.08, 0.08, 0.04, 0.04]
+
+
+def test_a_plateau_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look without progress halves the rate, and so does the fourth; progress begins the count again."""
+    metrics = iter([0.1, 0.1, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1] + [0.3] * 3)
+    pretend(monkeypatch, lambda: {"loss": 1.0, "accuracy": next(metrics)})
+    settings = {"schedule": "plateau", "decay": 0.5, "decay_patience": 2, "learning_rate": 0.08, "evaluate_every": 2}
+    fit("toy", toy(**settings), tmp_path / "run")
+    rates = [line["learning_rate"] for line in lines(tmp_path / "run")]
+    assert rates == [0.08, 0.08, 0.08, 0.08, 0.08, 0.04, 0.04, 0.02]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from commands import Said, command
@@ -14,7 +14,7 @@ from published_records import lm_record
 from mufuru.experiments import reproduce
 from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.record import Record, find_runs, read_records
-from mufuru.experiments.reproduce import recorded
+from mufuru.experiments.reproduce import logic, recorded
 from mufuru.experiments.reproduce.lm import LMGrid
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
@@ -89,8 +89,11 @@ def test_collecting_makes_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "kept").exists()
 
 
-def test_a_part_without_a_section_has_records_and_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_without_a_section_has_records_and_no_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As long as it is unfinished."""
+    monkeypatch.delitem(cast(dict[str, object], logic.EXPERIMENT.sections), "features")
     runs = tmp_path / "runs"
     short(capsys, runs, tmp_path / "kept")
     (runs / "short").rename(runs / "features")

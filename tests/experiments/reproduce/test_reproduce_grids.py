@@ -16,14 +16,16 @@ from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.reproduce import recorded
 from mufuru.experiments.reproduce.grid import Grid
+from mufuru.experiments.reproduce.languages import RATES, TOKENS, LanguagesGrid, drawn
 from mufuru.experiments.reproduce.lm import LMGrid
 from mufuru.experiments.reproduce.sentiment import SentimentGrid
 from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
+from mufuru.experiments.tasks.languages.model import Recogniser
 from mufuru.experiments.tasks.lm import task as batches
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
-WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid()}
+WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid(), "languages": LanguagesGrid()}
 
 
 def groups(grid: Grid) -> Counter[str]:
@@ -73,6 +75,43 @@ def test_the_runs_of_sentiment() -> None:
     assert groups(SentimentGrid(short=True)) == {"short": 4}
 
 
+def test_the_runs_of_languages() -> None:
+    whole = groups(LanguagesGrid())
+    assert whole == {"flare": 9 * 6 * 10, "flare-more": 8 * 6 * 10, "equal-parameters": 324, "equal-state": 270}
+    assert groups(LanguagesGrid(part="flare", models=("gru",), languages=("parity",))) == {"flare": 10}
+    assert groups(LanguagesGrid(part="equal-state", models=("transformer",))) == {}
+    assert groups(LanguagesGrid(short=True)) == {"short": 4}
+    with pytest.raises(SettingError, match=r"languages should be some of even-pairs, .*, got perity"):
+        LanguagesGrid(languages=("perity",))
+
+
+def test_models_of_a_trial_share_what_is_drawn() -> None:
+    """And each trial has draws of its own, within FLaRe's ranges."""
+    found = configs(LanguagesGrid(part="flare"))
+    settings = {name: (config.batch_tokens, config.training.learning_rate) for name, config in found.items()}
+    assert len(set(settings.values())) == 9 * 10
+    assert all(TOKENS[0] <= tokens <= TOKENS[1] and RATES[0] <= rate <= RATES[1] for tokens, rate in settings.values())
+    assert settings["flare/parity-mufuru/seed-3"] == settings["flare/parity-transformer/seed-3"] == drawn("parity", 3)
+    rates = sorted(drawn("parity", trial)[1] for trial in range(1000))
+    # half of log-uniform draws are below the geometric mean, and a tenth below the tenth part of the way
+    assert rates[500] == pytest.approx(1e-3, rel=0.2)
+    assert rates[100] == pytest.approx(10**-3.8, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("language", "symbols", "classes"),
+    [("parity", 2, 2), ("modular-arithmetic-simple", 9, 2), ("a5", 2, 60), ("brackets-5", 10, 5)],
+)
+def test_models_of_languages_have_as_many_parameters(language: str, symbols: int, classes: int) -> None:
+    """Within 2 %, with the fewest and the most symbols and classes."""
+    found = configs(LanguagesGrid(languages=(language,), seeds=1)).values()
+    models = {config.cell: config for config in found if config.parameters is not None}
+    assert len(models) == 6
+    for config in models.values():
+        size = sum(parameter.numel() for parameter in Recogniser(config, symbols, classes).parameters())
+        assert size == pytest.approx(config.parameters, rel=0.02)
+
+
 @pytest.mark.parametrize("grid", WHOLE.values(), ids=WHOLE)
 def test_every_run_has_its_own_name_and_settings(grid: Grid) -> None:
     jobs = grid.jobs(Path("root"))
@@ -84,7 +123,9 @@ def test_every_run_has_its_own_name_and_settings(grid: Grid) -> None:
     assert seeds == sorted(seeds), "a first run of every setting comes before any second one"
 
 
-@pytest.mark.parametrize("grid", [*WHOLE.values(), LMGrid(short=True), SentimentGrid(short=True)])
+@pytest.mark.parametrize(
+    "grid", [*WHOLE.values(), LMGrid(short=True), SentimentGrid(short=True), LanguagesGrid(short=True)]
+)
 def test_no_path_of_a_machine_is_in_the_settings(grid: Grid) -> None:
     """The data is that of $MUFURU_DATA or downloaded: only then does a record mean the same everywhere."""
     for job in grid.jobs(Path()):

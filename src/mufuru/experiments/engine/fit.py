@@ -212,7 +212,7 @@ class Fit:
             best = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
             self.store.save_best(best, keep=known)
         status.waited = 0 if improved else status.waited + 1
-        if self.training.schedule == "plateau" and not improved:
+        if self.training.schedule == "plateau" and not improved and not status.waited % self.training.decay_patience:
             status.factor *= self.training.decay
         status.totals = Totals()
         status.log_bytes = self.store.log(line)

@@ -82,6 +82,8 @@ class Report:
     """The paper's results by model."""
     place: str = ""
     """Their place in the paper."""
+    unfinished: frozenset[str] = frozenset()
+    """Parts whose runs are still being made: results/ may hold some of them, and no documentation shows them."""
     operations: Blocks | None = None
     """Operations of runs that differ in their seed alone, on a page of any runs; None for those of every task."""
 
@@ -92,7 +94,7 @@ class Report:
     @property
     def whole(self) -> list[str]:
         """Names of the parts that documentation shows."""
-        return [name for name in self.parts if name != SHORT]
+        return [name for name in self.parts if name != SHORT and name not in self.unfinished]
 
     def command(self, part: str) -> str:
         """Return the command that makes the runs of a part."""
@@ -177,7 +179,7 @@ class Report:
         chosen = [record for record in records if record.group in whole]
         blocks: dict[str, list[Block]] = {}
         for name, section in self.sections.items():
-            if section.documented and name != SHORT:
+            if section.documented and (name in whole or not isinstance(section, Part)):
                 there = of_part(chosen, name) if name in whole else chosen
                 missing = name if name in whole else self.main
                 blocks[name] = section.blocks(chosen) if there else [self.missing(missing)]

@@ -49,11 +49,13 @@ CELLS = {
 }
 OTHERS = (Look("#CC79A7", "v"), Look("#E69F00", "P"), Look("#56B4E9", "X"), Look("#000000", "*"))
 EVERY_LOOK = (*CELLS.values(), *OTHERS)
+MODELS = CELLS | {"paper-gru": Look("#56B4E9", "X", "--"), "transformer": Look("#CC79A7", "v", ":")}
+"""Cells, and models that are none."""
 
 
 def look(cell: str, position: int = 0) -> Look:
     """Return a cell's colour and marker; other cells take the next ones by their position."""
-    return CELLS.get(cell) or OTHERS[position % len(OTHERS)]
+    return MODELS.get(cell) or OTHERS[position % len(OTHERS)]
 
 
 @contextmanager

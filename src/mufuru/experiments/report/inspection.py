@@ -1,5 +1,6 @@
 """The inside of trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -183,6 +184,19 @@ def label_table(found: Mapping[str, Any], caption: str) -> Table:
         rows.append((label, *cells, str(scores["examples"]), *(map(str, counts) if names else ())))
     head = ("label", "precision", "recall", "F1", "examples", *(f"predicted {name}" for name in names))
     return Table(caption, head, tuple(rows))
+
+
+def by_length(record: Record, name: str) -> dict[int, float]:
+    """Return test accuracy by the longest length of each range that has sequences, see `task.by_length`."""
+    found = inspected(record, name)
+    rows = zip(found["longest"], found["sequences"], found["right"], strict=True)
+    return {longest: right / sequences for longest, sequences, right in rows if sequences}
+
+
+def longest(record: Record, name: str, bar: float) -> int:
+    """Return the length up to which every range of lengths has this accuracy; 0 if the first has not."""
+    reached = itertools.takewhile(lambda item: item[1] >= bar, by_length(record, name).items())
+    return max((length for length, _ in reached), default=0)
 
 
 def forecasts_of(record: Record) -> list[dict[str, Any]]:

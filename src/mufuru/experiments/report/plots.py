@@ -389,6 +389,86 @@ def _sizes(axes: Axes, line: Mapping[int, Summary], seen: Look, shift: float, na
 
 
 @style()
+def by_length(panels: Mapping[str, Mapping[str, tuple[str, Sequence[Mapping[int, float]]]]]) -> Figure:
+    """Draw a panel for each title; in it for each name the look of a cell, and accuracies by length, run by run."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = new(3.0 * columns, 0.5 + 2.1 * rows)
+    every = [axes for row in figure.subplots(rows, columns, squeeze=False, sharey=True) for axes in row]
+    for axes, (title, lines) in zip(every, panels.items(), strict=False):
+        for name, (cell, several) in lines.items():
+            seen = look(cell)
+            for line in several:
+                axes.plot([*line], [*line.values()], color=seen.colour, linewidth=0.6, alpha=0.25)
+            means = {length: statistics.fmean(line[length] for line in several) for length in several[0]}
+            axes.plot([*means], [*means.values()], color=seen.colour, linestyle=seen.line, linewidth=1.8, label=name)
+        axes.set_title(title)
+        axes.set_ylim(-0.02, 1.02)
+        axes.grid(color=GRID, linewidth=0.8)
+    for axes in every[len(panels) :]:
+        axes.set_visible(False)
+    for axes in every[max(0, len(panels) - columns) : len(panels)]:
+        axes.set_xlabel("length of string, up to")
+    for axes in every[::columns]:
+        axes.set_ylabel("accuracy")
+    most = max(every[: len(panels)], key=lambda axes: len(axes.get_legend_handles_labels()[1]))
+    _legend(figure, most)
+    return figure
+
+
+@style()
+def effects(points: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+    """Draw the effect of forbidding an operation against its weight, a point for each token, a colour for each
+    operation."""
+    figure = new(6.4, 4.2)
+    axes = figure.add_subplot()
+    for (name, some), seen in zip(points.items(), EVERY_LOOK, strict=False):
+        axes.plot(*zip(*some, strict=True), seen.marker, color=seen.colour, markersize=6, alpha=0.8, label=name)
+    axes.axhline(0, color=GRID, linewidth=1)
+    axes.set_xlabel("mean weight at a token")
+    axes.set_ylabel("accuracy lost without it there")
+    axes.grid(color=GRID, linewidth=0.8)
+    _legend(figure, axes)
+    return figure
+
+
+@style()
+def automaton(found: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
+    """Draw the automaton of one unit: for each gate the state after a value and the gate against the state before.
+
+    `found` is that of `logic.probes.automaton`; dots are the states after a value and at most one gate.
+    """
+    import numpy as np
+
+    states, following = np.array(found["states"]), np.array(found["next"])
+
+    def read(state: Any, *symbols: int) -> Any:
+        for symbol in symbols:
+            state = np.interp(state, states, following[symbol])
+        return state
+
+    values, gates = range(2), range(2, len(tokens))
+    first = np.array([read(0.0, value) for value in values])
+    visited = np.concatenate([first, *(read(first, value, gate) for value in values for gate in gates)])
+    figure = new(9.0, 4.4)
+    panels = figure.subplots(2, -(-len(gates) // 2), sharex=True, sharey=True, squeeze=False)
+    for axes, gate in zip(panels.flat, gates, strict=False):
+        for value, seen in zip(values, (CELLS["gru"], CELLS["mufuru"]), strict=True):
+            axes.plot(states, read(states, value, gate), color=seen.colour, linewidth=1.4, label=f"with {value}")
+            axes.plot(visited, read(visited, value, gate), seen.marker, color=seen.colour, markersize=3.5, alpha=0.7)
+        for line in (axes.axhline, axes.axvline):
+            line(found["boundary"], color="#999999", linewidth=1, linestyle=(0, (1, 2)))
+        axes.plot([-1, 1], [-1, 1], color=GRID, linewidth=0.8, zorder=0)
+        axes.set_title(tokens[gate])
+    for axes in panels[-1]:
+        axes.set_xlabel("state before")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("state after")
+    _legend(figure, panels.flat[0])
+    return figure
+
+
+@style()
 def forecasts(panels: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw a panel for each forecast: the values before its origin, the truth, the interval and the naive one."""
     figure = new(8.4, 0.5 + 2.0 * len(panels))

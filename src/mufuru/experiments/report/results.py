@@ -206,7 +206,7 @@ def settings(groups: Mapping[str, Runs], caption: str) -> Table:
 def _taken(record: Record) -> dict[str, Any]:
     """Return the settings without options that the cell lacks: a record has a value for them."""
     options, cell = CellConfig.options, runs.cell_of(record)
-    lacking = set(options["mufuru"]) - set(options.get(cell, options["mufuru"]))
+    lacking = set(options["mufuru"]) - set(options.get(cell, ()))
     layer = record.config.get("cell")
     if not isinstance(layer, dict):
         return record.config

@@ -14,6 +14,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 CELLS = {"mufuru": "MuFuRU", "gru": "GRU", "lstm": "LSTM", "vanilla": "tanh RNN"}
 """Names of the cells for readers, in the order of every table and legend."""
+PAPERS_GRU = "GRU of the paper"
+"""MuFuRU with keep and replace alone, whose logits start alike, and its reset gate before the product."""
 MODEL = ("cell.cell", "cell.controller_size", "cell.controller_activation")
 """The settings by which models are distinguished."""
 
@@ -105,11 +107,18 @@ def cell_of(record: Record) -> str:
     return str(setting(record, "cell.cell") or setting(record, "cell"))
 
 
+def is_papers_gru(record: Record) -> bool:
+    ops, keep = (setting(record, f"cell.{name}") for name in ("ops", "keep_bias"))
+    return cell_of(record) == "mufuru" and ops == ["keep", "replace"] and keep == 0
+
+
 def model(record: Record) -> str:
     """Return a model's name for readers: the cell, and the controller where it has one."""
     cell = cell_of(record)
     if setting(record, "cell") is None:
         return record.task
+    if is_papers_gru(record):
+        return PAPERS_GRU
     if record.task in KINDS and cell in (names := KINDS[record.task].cell_names):
         return names[cell]
     controller = setting(record, "cell.controller_size")
@@ -123,9 +132,10 @@ def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return the runs of each model: MuFuRU first, then those with a controller, then the others."""
     order = list(CELLS)
 
-    def place(record: Record) -> tuple[int, int, str, str]:
+    def place(record: Record) -> tuple[int, bool, int, str, str]:
         cell, controller, activation = cell_of(record), *(setting(record, path) for path in MODEL[1:])
-        return order.index(cell) if cell in order else len(order), controller or 0, activation or "", cell
+        first = order.index(cell) if cell in order else len(order)
+        return first, is_papers_gru(record), controller or 0, activation or "", cell
 
     return grouped(sorted(records, key=place), model)
 

@@ -15,12 +15,14 @@ from mufuru.experiments.engine.sweep import Job, Outcome, sweep, usable_cores
 from mufuru.experiments.record import Record, RunFolder, read_records
 from mufuru.experiments.report import overview, render, runs
 from mufuru.experiments.report.page import count
-from mufuru.experiments.reproduce import lm, logic, recorded, sentiment
+from mufuru.experiments.reproduce import languages, lm, logic, recorded, sentiment
 from mufuru.experiments.reproduce.grid import Cluster, Experiment, Flag, Grid, Jobs, Store
 from mufuru.experiments.settings import check_positive, to_json
 from mufuru_command import ending_at_once
 
-EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in (logic, lm, sentiment)}
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT for module in (logic, lm, sentiment, languages)
+}
 
 
 class Reproduction(NamedTuple):

@@ -87,8 +87,6 @@ class Experiment(Report):
     cost is in seconds."""
     curve_lines: int = 40
     """Maximum lines of a learning curve in a file of records; 0 for none."""
-    unfinished: frozenset[str] = frozenset()
-    """Parts whose runs are still being made: results/ may hold some of them, and no page shows them."""
 
 
 def with_cell(config: Any, cell: CellName | None = None, **changes: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +16,8 @@ from mufuru.experiments.report.claims import AUTHORS, WHICH_GRU
 from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
 from mufuru.experiments.report.inspection import BELOW
-from mufuru.experiments.report.measure import ACCURACY, NOISE, Difference, wilson
-from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
+from mufuru.experiments.report.measure import ACCURACY, NOISE, Difference, summarise, wilson
+from mufuru.experiments.report.page import MISSING, Block, Folded, Picture, Table, count
 from mufuru.experiments.report.results import in_words
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
@@ -41,7 +42,9 @@ OPEN_SIZES = (8, 64)
 OPEN_SEEDS = SHORT_SEEDS = 5
 GATES = ("keep", "replace")
 """The operations that a GRU has."""
-Part = Literal["figures", "open", "ablation", "features"]
+PROBED = {"paper": (0, (8,)), "solved": (100, (1, 2, 8))}
+"""First seeds and sizes of the part probes, by preset: the seeds, and so the formulae, are those of the figures."""
+Part = Literal["figures", "open", "ablation", "features", "probes"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class LogicGrid(Grid):
     part: Part | Literal["all"] = "all"
     """figures: every cell at every size. open: choices that the paper does not state, learning rate, batch size and
     initialisation. ablation: operations left out. features: MuFuRU with the sigmoid features of the authors' code at
-    every size, in both settings of the figures."""
+    every size, in both settings of the figures. probes: every cell and the GRU of the paper, also on formulae without
+    resets, with the effect of every operation."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the figures."""
     sizes: tuple[int, ...] = SIZES
@@ -75,6 +79,8 @@ class LogicGrid(Grid):
                 config = with_cell(PRESETS[preset], "mufuru", hidden_size=size, activation="sigmoid")
                 what = f"mufuru-{size}-lr{config.training.learning_rate:g}"
                 yield Setting("features", what, "logic", config, seeds)
+        for what, config, seeds in probed(self.seeds):
+            yield Setting("probes", what, "logic", config, seeds)
         for what, config in open_settings():
             yield Setting("open", what, "logic", config, range(min(self.seeds, OPEN_SEEDS)))
         for what, ops in ablations():
@@ -87,6 +93,19 @@ class LogicGrid(Grid):
         training, size = config.training, config.cell.hidden_size
         updates = training.epochs * config.train_formulae / training.batch_size
         return updates * (1 + training.batch_size * (8 + size + size * size / 64) / 4000)
+
+
+def probed(seeds: int) -> Iterator[tuple[str, LogicConfig, range]]:
+    """Return the settings of the part probes and their seeds, by name: every cell, and the GRU of the paper, whose two
+    operations start alike."""
+    for preset, (first, units) in PROBED.items():
+        for size in units:
+            base = replace(with_cell(PRESETS[preset], hidden_size=size), probes=True)
+            models: dict[str, LogicConfig] = {cell: with_cell(base, cell) for cell in CELLS}
+            models["paper-gru"] = with_cell(base, ops=GATES, keep_bias=0.0)
+            for model, config in models.items():
+                what = f"{model}-{size}-lr{config.training.learning_rate:g}"
+                yield what, config, range(first, first + seeds)
 
 
 def open_settings() -> Iterator[tuple[str, LogicConfig]]:
@@ -344,6 +363,8 @@ def best_choice(records: Runs, size: int) -> str:
 
 def share(records: Runs) -> str:
     """Write the share of runs that solve the task and its 95 % interval (Wilson)."""
+    if not records:
+        return MISSING
     hits = sum((runs.metric(record) or 0) >= SOLVED - NOISE for record in records)
     low, high = wilson(hits, len(records))
     return f"{hits / len(records):.0%} ({low:.0%}–{high:.0%})".replace("%", " %")
@@ -446,6 +467,98 @@ def _matters(lines: runs.Lines, size: int) -> str:
     return f"With {size} units {'; '.join(parts)}." if parts else ""
 
 
+def probes(records: Runs) -> list[Block]:
+    """Return the part probes: formulae without resets, the effect of operations, and the automaton of one unit."""
+    here = of_part(records, "probes")
+    groups = runs.grouped(here, lambda r: (runs.setting(r, "training.learning_rate"), r.config["cell"]["hidden_size"]))
+    rows = []
+    for (rate, size), some in sorted(groups.items()):
+        for model, every in runs.by_model(some).items():
+            lengths = [inspection.longest(record, "without_resets", SOLVED) for record in every]
+            means = [_share(inspection.inspected(record, "without_resets")) for record in every]
+            line = (f"{rate:g}", str(size), model, results.parameters(every), mean_accuracy(every), share(every))
+            rows.append((*line, SHARE.interval(summarise(means)), f"{statistics.median(lengths):g}, {max(lengths)}"))
+    head = ("learning rate", "units", "model", "parameters", "test accuracy", f"{SOLVED} or more")
+    longer = ("XOR and XNOR alone", f"gates at {SOLVED}: median, most")
+    caption = (
+        f"The test, and 1,000 formulae of 11 to 250 gates that never reset: {INTERVAL}. The last column is the number "
+        f"of gates up to which formulae that never reset have an accuracy of {SOLVED}"
+    )
+    return [Table(caption, (*head, *longer), tuple(rows)), *interventions(here), *one_unit(here)]
+
+
+def _share(found: Mapping[str, list[int]]) -> float:
+    return sum(found["right"]) / sum(found["sequences"])
+
+
+def interventions(records: Runs) -> list[Block]:
+    """Return what forbidding each operation at each token costs the runs of MuFuRU that solve the task."""
+    seven = [record for record in records if runs.model(record) == "MuFuRU"]
+    solving = [r for r in runs.where(seven, cell__hidden_size=SIZE) if (runs.metric(r) or 0) >= SOLVED - NOISE]
+    weights = inspection.mean(solving, TOKENS)
+    if weights is None:
+        return []
+    every = [inspection.inspected(record, "interventions") for record in solving]
+    lost = {
+        (token, op): statistics.fmean(one["accuracy"] - one["without"][row][column] for one in every)
+        for row, token in enumerate(every[0]["tokens"])
+        for column, op in enumerate(every[0]["ops"])
+    }
+    ops = weights.operations
+    points = {op: [(weights.row(token)[op], lost[token, op]) for token in TOKENS] for op in ops}
+    caption = (
+        "Test accuracy lost when an operation is forbidden where a token is read, and nowhere else; in brackets its "
+        f"mean weight there: means of {count(len(solving), 'run')} with {SIZE} units that solve the task, at both rates"
+    )
+    rows = tuple((token, *(f"{lost[token, op]:.3f} ({weights.row(token)[op]:.2f})" for op in ops)) for token in TOKENS)
+    alt = f"Scatter plot of accuracy lost against mean weight, for each of {', '.join(ops)}; {BELOW}"
+    words = "Weight is not importance: accuracy lost without an operation at a token, against its mean weight there."
+    return [Picture("effects", lambda: plots.effects(points), alt, words), Table(caption, ("token", *ops), rows)]
+
+
+def one_unit(records: Runs) -> list[Block]:
+    """Return the automaton of the best MuFuRU with one unit by validation accuracy."""
+    single = [r for r in runs.where(records, cell__hidden_size=1) if runs.model(r) == "MuFuRU"]
+    best = inspection.chosen(single)
+    if best is None:
+        return []
+    found = inspection.inspected(best, "automaton")
+    caption = (
+        f"A whole MuFuRU with one unit (seed {runs.setting(best, 'seed')}, test accuracy "
+        f"{SHARE.value(runs.metric(best) or 0)}): the state after a value and a gate, against the state before. Dots "
+        f"are the states after a value and at most one gate; the formula is true {found['true']} the dotted lines."
+    )
+    alt = "Ten panels, one for each gate, with the next state of the unit for the values 0 and 1"
+    return [Picture("automaton", lambda: plots.automaton(found, TOKENS), alt, caption)]
+
+
+def features(records: Runs) -> list[Block]:
+    """Return MuFuRU with the sigmoid features of the authors' code beside the tanh of the paper, seed by seed."""
+    here, rows = of_part(records, "features"), []
+    blocks: list[Block] = []
+    for number, rate in enumerate(runs.values(here, "training.learning_rate"), 1):
+        sigmoid = runs.where(here, training__learning_rate=rate)
+        tanh = [record for group in SETTINGS for record in of_part(records, group)]
+        tanh = runs.where(tanh, training__learning_rate=rate, cell__cell="mufuru")
+        for size in sizes(sigmoid):
+            pair = at(sigmoid, "mufuru", size), at(tanh, "mufuru", size)
+            change = SHARE.change(SHARE.difference(*pair))
+            rows.append((f"{rate:g}", str(size), *map(mean_accuracy, pair), change, *map(share, pair)))
+        means = {
+            name: inspection.mean(at(some, "mufuru"), TOKENS) for name, some in (("sigmoid", sigmoid), ("tanh", tanh))
+        }
+        panels = {f"{name} features, rate {rate:g}": weights for name, weights in means.items() if weights}
+        words = (
+            f"Average weight of every operation at a token with {SIZE} units: means of the runs; the highest is framed."
+        )
+        blocks.append(inspection.picture(f"features-{number}", panels, words))
+        blocks += [Folded(f"{name}: the weights as a table", inspection.table(w, name)) for name, w in panels.items()]
+    head = ("learning rate", "hidden size", "sigmoid", "tanh", "sigmoid − tanh")
+    caption = f"Test accuracy by the activation of the features: {INTERVAL}. Difference: seed by seed"
+    reach = tuple(f"{name}, {SOLVED} or more" for name in ("sigmoid", "tanh"))
+    return [Table(caption, (*head, *reach), tuple(rows)), *blocks]
+
+
 OPEN = ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale")
 EXPERIMENT: Experiment = Experiment(
     "logic",
@@ -464,6 +577,10 @@ EXPERIMENT: Experiment = Experiment(
         "solved": Section("One setting for every size", solved, heading="One setting for every size", option="figures"),
         "open": Section("What the paper left open", open_choices, varies=OPEN),
         "ablation": Section("Fewer operations", ablation, varies=("cell.ops",)),
+        "probes": Section(
+            "Without resets, and without an operation", probes, varies=("training.learning_rate", "cell.ops")
+        ),
+        "features": Section("Sigmoid features", features, varies=("cell.activation", "training.learning_rate")),
         "operations": View("Operations by token", operations),
         "curves": View("Learning curves", curves, documented=False),
     },
@@ -479,5 +596,5 @@ EXPERIMENT: Experiment = Experiment(
     long=False,
     # its runs are many and their curves would be most of the records
     curve_lines=0,
-    unfinished=frozenset({"features"}),
+    unfinished=frozenset({"probes"}),
 )

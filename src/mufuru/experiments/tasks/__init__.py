@@ -21,7 +21,7 @@ class Kinds(UserDict[str, Any]):
         return kind
 
 
-KINDS = Kinds(logic=None, lm=None, classify=None, trees=None, regress=None, tag=None, forecast=None)
+KINDS = Kinds(logic=None, lm=None, classify=None, trees=None, regress=None, tag=None, forecast=None, languages=None)
 
 
 def hook(name: str, hook: str, run: Path) -> Any:

@@ -112,6 +112,19 @@ def packed_rows(packed: PackedSequence, rows: slice) -> PackedSequence:
     return PackedSequence(packed.data[chosen[row]], counts[counts > 0])
 
 
+def by_length(lengths: Tensor, right: Tensor, ranges: int = 10) -> dict[str, list[int]]:
+    """Return how many sequences are judged rightly by their length, ready for JSON: for ranges of equal width the
+    longest length, the number of sequences, and of those that are right."""
+    low, high = int(lengths.min()), int(lengths.max())
+    width = -(-(high - low + 1) // ranges)
+    places = (lengths - low) // width
+    return {
+        "longest": [min(high, low + width * (place + 1) - 1) for place in range(ranges)],
+        "sequences": places.bincount(minlength=ranges).tolist(),
+        "right": places[right].bincount(minlength=ranges).tolist(),
+    }
+
+
 class Prediction(NamedTuple):
     """The likeliest label, and the probability of each."""
 

@@ -36,6 +36,9 @@ class LogicConfig:
     """Minimum number of gates of a formula in the test."""
     test_max_gates: int = 20
     """Maximum number of gates of a formula in the test."""
+    probes: bool = False
+    """Measure more after training: formulae of XOR and XNOR alone, of up to 250 gates, and, for mufuru, the effect of
+    forbidding each operation at each token."""
 
     def __post_init__(self) -> None:
         check_positive(self, "train_formulae", "valid_formulae", "test_formulae", "min_gates", "test_min_gates")
@@ -44,6 +47,9 @@ class LogicConfig:
                 raise SettingError(
                     f"{low} should be at most {high}, got {getattr(self, low)} and {getattr(self, high)}"
                 )
+
+        if self.probes and (self.cell.bidirectional or self.cell.controller_size is not None):
+            raise SettingError("probes are for layers that read forwards and have no controller: leave one of them out")
 
     @property
     def splits(self) -> dict[str, Wanted]:

@@ -5,7 +5,7 @@ A formula is a value, then pairs of value and gate, folded from the left: `1 0 A
 """
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from mufuru.experiments.draws import Draws
@@ -151,10 +151,10 @@ def sample_unique(want: Wanted, draws: Draws, taken: Set[Formula] = frozenset())
     return list(formulae)
 
 
-def sample(want: Wanted, draws: Draws) -> Formula:
-    """Sample a formula: fair values, gates equally likely."""
+def sample(want: Wanted, draws: Draws, chosen: Sequence[int] = range(len(GATES))) -> Formula:
+    """Sample a formula: fair values, the chosen gates equally likely."""
     gates = want.min_gates + draws.below(want.max_gates - want.min_gates + 1)
     tokens = [draws.bits(1)]
     for _ in range(gates):
-        tokens += [draws.bits(1), 2 + draws.below(len(GATES))]
+        tokens += [draws.bits(1), _FIRST_GATE + chosen[draws.below(len(chosen))]]
     return Formula(tuple(tokens))

@@ -15,6 +15,7 @@ from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula, FormulaError, parse, sample_splits
 from mufuru.experiments.tasks.logic.model import Batch, FormulaReader, encode
+from mufuru.experiments.tasks.logic.probes import probes
 from mufuru.experiments.tasks.task import (
     Reader,
     State,
@@ -75,14 +76,16 @@ class LogicTask:
     def metrics(self, totals: Totals) -> dict[str, float]:
         return {"loss": totals.mean("loss"), "accuracy": totals.mean("right")}
 
-    def inspect(self, model: nn.Module) -> dict[str, Any]:
+    def inspect(self, model: Any) -> dict[str, Any]:
         """Return MuFuRU's mean operation weight by the token it reads, over the test formulae; {} for other cells.
 
         `{"operation_weights": {"tokens", "ops", "weight": [[per operation] per token], "entropy"}}`, of the first layer
         read forwards. A token that no test formula has gets None for its row; entropy is that of the choice, in nats.
+        With `probes` also what `probes.probes` finds.
         """
+        more = probes(model, self._encoded["test"], self.config.seed) if self.config.probes else {}
         if self.config.cell.cell != "mufuru":
-            return {}
+            return more
         recorder = mufuru.Recorder(labels=len(TOKENS))
         for batch in self._fixed["test"]:
             recorder.add(traced(model, batch.tokens)[0], labels=batch.tokens)
@@ -91,7 +94,7 @@ class LogicTask:
         weight = [None if isnan(row[0]) else [round(value, 6) for value in row] for row in use.label_weight.tolist()]
         entropy = round(float(use.entropy.sum(0).mean()), 6)
         table = {"tokens": list(TOKENS), "ops": list(use.op_names), "weight": weight, "entropy": entropy}
-        return {"operation_weights": table}
+        return {"operation_weights": table, **more}
 
 
 class LogicReader(Reader):

@@ -1,0 +1,87 @@
+"""FLaRe (Butoi et al., ICLR 2025): strings of formal languages, and strings like them that are not in the language.
+
+Training strings have up to 40 symbols, those of validation up to 80 and those of the test up to 500. The data state no
+licence; they are not part of this project. They are read from a folder of yours, or downloaded and kept in the data
+folder.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from mufuru.experiments.data import DataError
+from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
+
+REGULAR = (
+    "even-pairs",
+    "repeat-01",
+    "parity",
+    "cycle-navigation",
+    "modular-arithmetic-simple",
+    "dyck-2-3",
+    "first",
+)
+OTHERS = (
+    "majority",
+    "marked-reversal",
+    "unmarked-reversal",
+    "marked-copy",
+    "missing-duplicate-string",
+    "odds-first",
+    "binary-addition",
+    "binary-multiplication",
+    "compute-sqrt",
+    "bucket-sort",
+)
+LANGUAGES = (*REGULAR, *OTHERS)
+"""All of FLaRe but stack-manipulation."""
+FOLDERS = {"train": "", "valid": "datasets/validation-long/", "test": "datasets/test/"}
+FILES = ("main.tok", "labels.txt")
+"""The strings, one a line, their symbols separated by blanks; and 1 for each that is in the language, 0 for others."""
+SUMS = Path(__file__).with_name("flare.sha256")
+"""Checksums of all files, as `sha256sum` writes them."""
+ADDRESS = "https://raw.githubusercontent.com/rycolab/flare/6d8ac3cec2db1114f51275c7a88365a969b514d7/"
+
+Strings = list[tuple[tuple[str, ...], bool]]
+"""Strings, and whether each is in the language."""
+
+
+@cache
+def checksums() -> dict[str, str]:
+    """Return the checksum of each file by its path."""
+    lines = (line.split("  ") for line in SUMS.read_text(encoding="ascii").splitlines())
+    return {path: f"sha256:{value}" for value, path in lines}
+
+
+def load(language: str, folder: str | Path | None = None) -> dict[str, Strings]:
+    """Read a language from a folder, or from the data folder, to which it is downloaded if it is not there.
+
+    Every file is verified by its sha256.
+    """
+    return {split: _strings(language, place, folder) for split, place in FOLDERS.items()}
+
+
+def _strings(language: str, place: str, folder: str | Path | None) -> Strings:
+    texts, labels = (_lines(f"{language}/{place}{name}", folder) for name in FILES)
+    return [(tuple(text.split()), label == "1") for text, label in zip(texts, labels, strict=True)]
+
+
+def _lines(path: str, folder: str | Path | None) -> list[str]:
+    file = _downloaded(path) if folder is None else _given(path, Path(folder))
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+def _downloaded(path: str) -> Path:
+    inside, _, name = path.rpartition("/")
+    return fetch(Remote(name, checksums()[path], (ADDRESS + path,)), data_folder() / "flare" / inside)
+
+
+def _given(path: str, folder: Path) -> Path:
+    """Return a file in a user's folder, or in its folder `flare`."""
+    file = next((there for place in (folder, folder / "flare") if (there := place / path).is_file()), None)
+    if file is None:
+        raise DataError(f"{folder} has no {path}: expected the files of FLaRe there. Leave the folder out to have them "
+                        "downloaded")  # fmt: skip
+    if wrong := mismatch(file, checksums()[path]):
+        raise DataError(f"{file} is not that file of FLaRe: {wrong}. Leave the folder out to have the right one "
+                        "downloaded")  # fmt: skip
+    return file
