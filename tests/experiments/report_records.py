@@ -28,6 +28,7 @@ def made(
     rate: float = 1e-3,
     batch: int = 50,
     start: str = "default",
+    activation: str | None = None,
     epochs: int = 0,
     task: str = "logic",
 ) -> Record:
@@ -38,6 +39,8 @@ def made(
         "seed": seed,
         **dict(zip(("min_gates", "max_gates", "test_min_gates", "test_max_gates"), (5, 10, 11, 20), strict=True)),
     }
+    if activation is not None:
+        config["cell"]["activation"] = activation
     result: dict[str, Any] = {"updates": 2000, "parameters": 321, "seconds": 12.4}
     result |= {name: {"accuracy": value} for name, value in (("train", train), ("valid", train), ("test", test))}
     if cell == "mufuru":
@@ -62,7 +65,7 @@ def line(epoch: int, level: float) -> dict[str, Any]:
 
 
 def experiment() -> list[Record]:
-    """A small whole of four parts: MuFuRU solves the task, the GRU does not."""
+    """A small whole of five parts: MuFuRU solves the task, the GRU does not."""
     seeds = range(3)
     found = [
         made(group, cell, size, seed, high - 0.01 * seed, train=1.0, epochs=4 if group == "sweep" else 0)
@@ -80,6 +83,7 @@ def experiment() -> list[Record]:
         for start in ("default", "uniform")
         for seed in seeds
     ]
+    found += [made("features", seed=seed, test=0.7 - 0.01 * seed, activation="sigmoid") for seed in seeds]
     sets = [PAPER, PAPER[:-1], PAPER[1:], ("keep", "replace"), ("keep", "replace", "max")]
     return found + [
         made("ablation", seed=seed, ops=ops, test=0.6 + 0.05 * len(ops) - 0.01 * seed) for ops in sets for seed in seeds

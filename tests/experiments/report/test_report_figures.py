@@ -24,6 +24,7 @@ LABELS = {
     "use": {"MuFuRU, 8 units", "MuFuRU, 64 units", "mean weight", "epoch", "keep", "forget"},
     "accuracy-solved": {"hidden size", "GRU"},
     "open": {"MuFuRU, 8 units, default", "GRU, 64 units, uniform ±0.1", "learning rate", "batch size", "0.01", "0.79"},
+    "features-1": {"sigmoid features, rate 0.001", "tanh features, rate 0.001", "OR", "mul"},
     "ablation": {"all seven", "without keep", "keep and replace with max", "test accuracy", "8 units"},
 }
 PICTURES = {picture.name: picture for picture in logic.EXPERIMENT.page(runs.unique(experiment())).pictures}

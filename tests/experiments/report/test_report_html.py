@@ -66,13 +66,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = logic.EXPERIMENT.build(experiment(), path)
     assert written[0] == path / "report.html"
     assert sorted(written) == sorted(path.iterdir())
-    assert len(written) == 1 + 2 * 7
+    assert len(written) == 1 + 2 * 8
     return path
 
 
 def test_the_page_is_whole(folder: Path) -> None:
     reader = read(folder / "report.html")
-    titles = {part.title for name, part in logic.EXPERIMENT.parts.items() if name != "short"}
+    titles = {logic.EXPERIMENT.parts[name].title for name in logic.EXPERIMENT.whole}
     for words in (
         *titles,
         "Settings and seeds",
@@ -89,7 +89,7 @@ def test_tables_and_figures_have_their_words(folder: Path) -> None:
     reader = read(folder / "report.html")
     assert len(of(reader, "table")) == len(of(reader, "caption")) == len(of(reader, "thead"))
     assert {attributes["scope"] for attributes in of(reader, "th")} == {"col", "row"}
-    assert len(of(reader, "svg")) == len(of(reader, "figcaption")) == 7
+    assert len(of(reader, "svg")) == len(of(reader, "figcaption")) == 8
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in of(reader, "svg"))
 
 

@@ -36,6 +36,12 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return statistics.mean(values), statistics.mean(values) - margin, statistics.mean(values) + margin
 
 
+def test_activations_of_the_features() -> None:
+    found = row(table("features"), "0.001", "8")
+    assert found[2:4] == ("0.690 (0.665–0.715)", "0.990 (0.965–1.000)")
+    assert found[4:] == ("−0.300 (−0.300 to −0.300)", "0 % (0 %–56 %)", "67 % (21 %–94 %)")
+
+
 def test_accuracy_by_size() -> None:
     content = table("sweep")
     assert content.head == ("hidden size", "MuFuRU", "GRU", "MuFuRU − GRU")

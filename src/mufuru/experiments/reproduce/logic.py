@@ -535,11 +535,11 @@ def one_unit(records: Runs) -> list[Block]:
 def features(records: Runs) -> list[Block]:
     """Return MuFuRU with the sigmoid features of the authors' code beside the tanh of the paper, seed by seed."""
     here, rows = of_part(records, "features"), []
+    groups = {PRESETS[preset].training.learning_rate: group for group, (preset, _) in SETTINGS.items()}
     blocks: list[Block] = []
     for number, rate in enumerate(runs.values(here, "training.learning_rate"), 1):
         sigmoid = runs.where(here, training__learning_rate=rate)
-        tanh = [record for group in SETTINGS for record in of_part(records, group)]
-        tanh = runs.where(tanh, training__learning_rate=rate, cell__cell="mufuru")
+        tanh = runs.where(of_part(records, groups.get(rate, "")), cell__cell="mufuru")
         for size in sizes(sigmoid):
             pair = at(sigmoid, "mufuru", size), at(tanh, "mufuru", size)
             change = SHARE.change(SHARE.difference(*pair))
