@@ -66,7 +66,7 @@ MISTAKES = {  # with words that do not depend on the version of tyro
     "evaluate": "RUN",
     "evaluate run --split tset": "'train', 'valid', 'test'",
     "report": "RUNS is missing",
-    "reproduce lgic": "unknown experiment 'lgic': expected one of logic, lm, sentiment, languages. Did you mean 'logic'?",
+    "reproduce lgic": "'lgic': expected one of logic, lm, sentiment, languages. Did you mean 'logic'?",
     "reproduce logic --part figurs": "'figures'",
     "reproduce logic --sizes big": "--sizes",
     "reproduce logic --seeds 0": "seeds should be a number above 0, got 0",
