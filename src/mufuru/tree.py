@@ -120,7 +120,7 @@ class TreeMuFuRU(Pretrained):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
         first = dict(zip(self.ops, self._first, strict=True))
-        biases = torch.tensor([first[op.name] for op, _ in self._choices]).to(self.bias)
+        biases = self.bias.new_tensor([first[op.name] for op, _ in self._choices])
         with torch.no_grad():
             self.bias[M : 3 * M] = self.reset_bias
             self.bias[3 * M :] = biases.repeat_interleave(M)
