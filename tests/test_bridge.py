@@ -12,6 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
+from torch.nn.utils.prune import random_unstructured
 
 from mufuru import PAPER, MuFuRU, Op
 
@@ -85,6 +86,13 @@ def test_the_rest_of_the_module_comes_along() -> None:
     assert not back.training
     assert back.weight_ih_l0.dtype == torch.float64
     assert layer.weight_ih_l0.data_ptr() != gru.weight_ih_l0.data_ptr()
+
+
+def test_from_a_gru_whose_weights_are_computed() -> None:
+    gru = nn.GRU(N, M)
+    nn.utils.parametrizations.weight_norm(gru, "weight_hh_l0")
+    random_unstructured(gru, "weight_ih_l0", amount=0.3)
+    assert_same_function(MuFuRU.from_gru(gru), gru, 1, False)
 
 
 def test_from_gru_with_options() -> None:

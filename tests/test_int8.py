@@ -147,6 +147,14 @@ def test_a_model_keeps_its_answers() -> None:
     assert not any(parameter.requires_grad for parameter in small.parameters())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
+def test_compiled() -> None:
+    small, tokens = dynamic(Tagger()), torch.randint(50, (9, 4))
+    with torch.no_grad():
+        # fused sums round differently
+        torch.testing.assert_close(torch.compile(small)(tokens), small(tokens), rtol=1e-5, atol=1e-6)
+
+
 def test_loaded_weights_are_used() -> None:
     one, other = (dynamic(nn.Sequential(nn.Linear(6, 7))) for _ in range(2))
     x = torch.randn(3, 6)

@@ -77,7 +77,7 @@ def test_copies_made_inside_are_free(copied: Any) -> None:
         assert not layer(X)[0].any()
         assert torch.equal(other(X)[0], before)
     assert len(traces[""]) == 1
-    assert other._traces is None
+    assert not other._traces
 
 
 def test_the_inner_intervention_holds_then_the_outer() -> None:

@@ -388,6 +388,14 @@ def test_function_transforms(kernel: Any) -> None:
     assert_close({name: found[0] for name, found in one.items()}, grad(loss)(weights, x[0], resets[0]))
 
 
+def test_segments_on_another_default_device() -> None:
+    layer, x, resets = MuFuRU(N, M, checkpoint_every=2), torch.randn(STEPS, BATCH, N), torch.rand(STEPS, BATCH) < 0.5
+    with torch.device("meta"):
+        found = layer(x, resets=resets, lengths=LENGTHS)[0], layer(x, resets=resets)[0]
+    wanted = layer(x, resets=resets, lengths=LENGTHS)[0], layer(x, resets=resets)[0]
+    assert all(map(torch.equal, found, wanted))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype) -> None:
     layer = MuFuRU(N, M, 2, bidirectional=True, dtype=dtype)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from mufuru import PAPER, MuFuRU, MuFuRUCell, Trace, tracing
+from mufuru import PAPER, MuFuRU, MuFuRUCell, Trace, intervene, tracing
 
 STEPS, BATCH, N, M, L = 6, 3, 4, 5, 7
 LENGTHS = [2, 6, 3]
@@ -189,6 +194,37 @@ def test_tracing_nests_and_ends_with_an_exception() -> None:
         layer(x)
     layer(x)
     assert (len(outer[""]), len(inner[""])) == (2, 1)
+
+
+def test_contexts_of_several_threads_do_not_meet() -> None:
+    """Each enters before the others leave, and one thread has no context."""
+    layer, x = make(), inputs()
+    plain = layer(x)[0]
+    together = threading.Barrier(4, timeout=60)
+
+    def look(forced: str) -> Tensor:
+        with intervene(layer, force=forced) if forced else nullcontext():
+            together.wait()
+            trace = layer.trace(x) if forced else None
+            output: Tensor = layer(x)[0]
+            together.wait()
+        return output if trace is None else trace.weight(forced)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(look, ["keep", "replace", "", "max"]))
+    assert torch.equal(found.pop(2), plain)
+    assert all(bool((weight == 1).all()) for weight in found)
+    assert torch.equal(layer(x)[0], plain)
+    assert (layer._traces, layer._allowed) == ({}, {})
+
+
+def test_a_thread_that_python_did_not_start_belongs_to_the_only_context() -> None:
+    """As the one in which a GPU's backward pass computes a forward pass again."""
+    layer, x = make(), inputs()
+    found: queue.Queue[Tensor] = queue.Queue()
+    with intervene(layer, force="forget"):
+        _thread.start_new_thread(lambda: found.put(layer(x)[0]), ())
+        assert not found.get(timeout=60).any()
 
 
 def test_tracing_a_model_without_a_layer() -> None:

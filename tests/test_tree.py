@@ -236,7 +236,18 @@ def test_what_is_refused(rows: tuple[int, int], children: list[Any], error: type
         tree(torch.randn(rows), given)
 
 
+def test_another_default_device_does_not_matter() -> None:
+    tree, x, children = TreeMuFuRU(N, M), torch.randn(3, N), torch.tensor([[0, 1], [3, 2]])
+    with torch.device("meta"):
+        found = tree(x, children)
+        TreeMuFuRU(N, M, device="cpu")
+    assert torch.equal(found, tree(x, children))
+
+
 def test_more_that_is_refused() -> None:
+    for given in ((None, torch.tensor([[0, 1]])), (torch.randn(2, N), [[0, 1]])):
+        with pytest.raises(TypeError, match="input and children should be tensors, children perhaps Levels, got"):
+            TreeMuFuRU(N, M)(*given)
     with pytest.raises(ValueError, match="the trees have 3 leaves, expected an input row for each, got 2"):
         TreeMuFuRU(N, M)(torch.randn(2, N), Levels.of(torch.tensor([[0, 1]]), 3))
     with pytest.raises(ValueError, match="hidden_size should be a whole number above 0, got 0"):

@@ -91,6 +91,10 @@ def test_what_is_frozen_stays_frozen() -> None:
     assert [name for name, parameter in smaller.named_parameters() if parameter.requires_grad] == ["bias_ih_l0"]
 
 
+def test_one_name_is_no_list_of_letters() -> None:
+    assert without_operations(MuFuRU(3, 4, ops=("keep", "max")), "max").ops == ("keep",)
+
+
 def test_what_cannot_be_dropped() -> None:
     layer = MuFuRU(3, 4, ops=("keep", "replace"))
     with pytest.raises(ValueError, match=r"no operation 'maximum': expected one of keep, replace"):

@@ -1,15 +1,15 @@
 """MuFuRU, the Multi-Function Recurrent Unit, for PyTorch."""
 
-import signal
+import _signal  # type: ignore[import-not-found]  # built in: the module around it takes time
 import sys
 
 if (
     sys.argv[:1] == ["-m"]
     and sys.orig_argv[-len(sys.argv)] == "mufuru"
-    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
 ):
     # python -m mufuru begins here, and torch comes next: Ctrl-C ends the process at once, as mufuru_command says
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import torch
 

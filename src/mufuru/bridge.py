@@ -40,9 +40,10 @@ def from_gru(cls: type[MuFuRU], gru: nn.GRU, added_bias: float, options: dict[st
     if not gru.bias and len(layer.ops) > 2:
         raise ValueError("from_gru can add operations only to a GRU with biases: their first weight is set by a bias")
     with torch.no_grad():
-        for name, parameter in gru.named_parameters():
+        for name in (name for _, _, names in layer._units for name in names if name is not None):
             own: Tensor = getattr(layer, name)
-            reset, update, feature = parameter.chunk(3)
+            # by its name: a parametrization, weight norm or pruning computes it from other parameters
+            reset, update, feature = getattr(gru, name).chunk(3)
             blocks = {"keep": update}
             if name.startswith("bias_ih"):
                 blocks |= {op: torch.full_like(update, added_bias) for op in layer.ops if op not in ("keep", "replace")}

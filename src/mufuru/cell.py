@@ -14,7 +14,7 @@ from mufuru.kernels import Call
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Sequences
-from mufuru.trace import Trace
+from mufuru.trace import Trace, of_this_thread
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset
 from mufuru.validate import check_numbers
 
@@ -87,9 +87,9 @@ class MuFuRUCell(Recurrent):
         x = input if batched else input.unsqueeze(0)
         s0, k0 = self._checked(x, h, k, batched)
         result, steps = self._execute(Call(self.unit, self._weights(0), x, s0, k0, packed=self._packed_weights(0)))
-        if self._traces is not None and steps is not None:
+        if (traces := of_this_thread(self._traces)) is not None and steps is not None:
             layout = Sequences(x, x.size(0), 1, batch_first=False, batched=batched)
-            self._traces.append(Trace(self.unit.ops, layout, 1, (steps,)))
+            traces.append(Trace(self.unit.ops, layout, 1, (steps,)))
         new_h = result.s_n if batched else result.s_n.squeeze(0)
         if result.k_n is None:
             return new_h

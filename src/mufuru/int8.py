@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compiler.disable, without its import of the whole compiler
 
 LARGEST = 127
 INPUT, ZERO = 63, 64
@@ -120,6 +121,14 @@ class Int8Linear(nn.Module):
         return y.to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     def _product(self, inputs: Tensor) -> Tensor:
+        # torch's compiler wants packed weights as constants of its graph, and fails where they are not
+        return self._computed(inputs) if torch.compiler.is_exporting() else self._outside_of_graphs(inputs)
+
+    @_disable_dynamo
+    def _outside_of_graphs(self, inputs: Tensor) -> Tensor:
+        return self._computed(inputs)
+
+    def _computed(self, inputs: Tensor) -> Tensor:
         packed = self._packed
         if packed is None:
             packed = self._packed = torch.ops.onednn.qlinear_prepack(self.q, None)

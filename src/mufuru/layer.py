@@ -22,7 +22,7 @@ from mufuru.noise import NO_NOISE, Noise, check_probability
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Lengths, Resets, Sequences
-from mufuru.trace import Steps, Trace, tracing
+from mufuru.trace import Steps, Trace, of_this_thread, tracing
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, check_size
 from mufuru.validate import check_numbers
 
@@ -209,8 +209,8 @@ class MuFuRU(Recurrent):
                 s_n.append(result.s_n)
                 k_n += [] if result.k_n is None else [result.k_n]
                 traced += [] if steps is None else [steps]
-        if self._traces is not None:
-            self._traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
+        if (traces := of_this_thread(self._traces)) is not None:
+            traces.append(Trace(self.unit.ops, batch, self.num_directions, tuple(traced)))
         # the user may change the output in place, and the backward pass needs it as it was. torch.jit.trace runs a
         # second time, without gradients, and compares
         kept = outputs[0].requires_grad or bool(torch._C._get_tracing_state())

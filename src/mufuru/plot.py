@@ -119,7 +119,7 @@ def leading(p: Tensor) -> Tensor:
     from matplotlib.colors import to_rgb
 
     count = p.size(1)
-    colours = torch.tensor([to_rgb(OPERATIONS[op % len(OPERATIONS)]) for op in range(count)]).double()
+    colours = torch.tensor([to_rgb(OPERATIONS[op % len(OPERATIONS)]) for op in range(count)], device="cpu").double()
     weight, op = p.max(1)
     strength = ((weight - 1 / count) / (1 - 1 / count) if count > 1 else weight).clamp(0, 1).unsqueeze(-1)
     return 1 - strength * (1 - colours[op])
@@ -250,7 +250,7 @@ def _stacked(shares: Tensor, new: Tensor, tokens: list[str], ops: Sequence[str],
     figure, axes = _new(_width(len(shares)) + 1, 3.2)
     places = range(len(shares))
     # positive shares stand on those below them, negative ones hang from them
-    above, below = torch.zeros(len(shares)).double(), torch.zeros(len(shares)).double()
+    above, below = torch.zeros(2, len(shares), device="cpu").double()
     for op, name in enumerate(ops):
         share = shares[:, op]
         start = torch.where(share >= 0, above, below)

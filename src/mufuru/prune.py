@@ -13,13 +13,14 @@ from mufuru.unit import Unit
 Layer = TypeVar("Layer", bound=Recurrent)
 
 
-def without_operations(layer: Layer, names: Sequence[str]) -> Layer:
+def without_operations(layer: Layer, names: Sequence[str] | str) -> Layer:
     """A new layer that lacks these operations: the rows of their logits are left out, all else stays as it is.
 
     It computes what `layer` computes inside `intervene(layer, forbid=names)`: the remaining weights are divided by
     their sum. Where the dropped weights were 0 that changes nothing; where they added up to q, each remaining weight p
     becomes p / (1 - q).
     """
+    names = (names,) if isinstance(names, str) else names
     for name in names:
         if name not in layer.ops:
             raise ValueError(f"this layer has no operation {name!r}: {did_you_mean(name, layer.ops)}")

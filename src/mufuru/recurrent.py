@@ -14,7 +14,7 @@ from mufuru.kernels.call import Call, Masks, Packed, Result, previous_states
 from mufuru.ops import Op, OpLike
 from mufuru.saving.files import PretrainedError
 from mufuru.saving.pretrained import Pretrained
-from mufuru.trace import Steps, Trace
+from mufuru.trace import ByThread, Steps, Trace, of_this_thread
 from mufuru.unit import Activation, ControllerActivation, OpBias, Reset, Unit, Weights, op_biases
 from mufuru.validate import check_all, check_numbers
 
@@ -50,8 +50,8 @@ class Recurrent(Pretrained):
         kernel: kernels.Choice,
     ) -> None:
         super().__init__()
-        self._traces: list[Trace] | None = None
-        self._allowed: tuple[bool, ...] | None = None
+        self._traces: ByThread[list[Trace]] = {}
+        self._allowed: ByThread[tuple[bool, ...]] = {}
         self.unit = Unit(
             input_size, hidden_size, operations.resolve(ops), reset, activation,
             controller_size, controller_activation, bias,
@@ -67,7 +67,7 @@ class Recurrent(Pretrained):
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy made inside `tracing` or `intervene` outlives it, and its state would never be cleared
-        return {**self.__dict__, "_packed": {}, "_traces": None, "_allowed": None}
+        return {**self.__dict__, "_packed": {}, "_traces": {}, "_allowed": {}}
 
     def __prepare_scriptable__(self) -> NoReturn:
         """Refuse `torch.jit.script`, which calls this first."""
@@ -193,8 +193,9 @@ class Recurrent(Pretrained):
     def _execute(self, call: Call, checkpoint_every: int | None = None) -> tuple[Result, Steps | None]:
         """Run on the chosen kernel, with interventions. Autocast computes in the parameters' precision or float32, and
         returns, as `nn.GRU` does, the type that the state's and autocast's promote to."""
-        if self._allowed is not None or self._traces is not None:
-            call = call._replace(masks=self._intervened(call.masks, call.s0), trace=self._traces is not None)
+        if self._allowed or self._traces:
+            traced = of_this_thread(self._traces) is not None
+            call = call._replace(masks=self._intervened(call.masks, call.s0), trace=traced)
         if autocasting(call.x):
             returned = torch.promote_types(call.s0.dtype, torch.get_autocast_dtype(call.x.device.type))
             kernels.check_weights(call, call.weights.ih.dtype)
@@ -212,9 +213,10 @@ class Recurrent(Pretrained):
         return result, Steps(result.p, before, result.v, result.output)
 
     def _intervened(self, masks: Masks, s0: Tensor) -> Masks:
-        if self._allowed is None:
+        by_name = of_this_thread(self._allowed)
+        if by_name is None:
             return masks
-        allowed = torch.tensor(self._allowed, device=s0.device).expand(s0.size(0), -1)
+        allowed = torch.tensor(by_name, device=s0.device).expand(s0.size(0), -1)
         if masks.allowed is not None:
             both = allowed & masks.allowed
             # where dropout removed all that an intervention allows, only the intervention counts

@@ -43,10 +43,10 @@ class Network(nn.Module):
 
     def forward(self, sequences: list[Tensor]) -> Tensor:
         """Return (sequences, outputs)."""
-        lengths = torch.tensor([len(sequence) for sequence in sequences])
+        lengths = torch.tensor([len(sequence) for sequence in sequences], device="cpu")
         x = (pad_sequence(sequences, batch_first=True) - self.mean) / self.deviation
         outputs, state = self.rnn(x, lengths=lengths)
-        beyond = (torch.arange(outputs.size(1)) >= lengths.unsqueeze(1)).unsqueeze(-1)
+        beyond = (torch.arange(outputs.size(1), device="cpu") >= lengths.unsqueeze(1)).unsqueeze(-1)
         if self.pooling == "max":
             vector = outputs.masked_fill(beyond, -torch.inf).amax(1)
         elif self.pooling == "mean":

@@ -4,16 +4,22 @@ A new state is exactly $\sum_j p_j \odot \mathrm{op}_j(s, v)$. A `Trace` holds $
 it can name every operation's weight and its exact contribution.
 """
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from mufuru.kernels.call import known_when_traced
 from mufuru.ops import Op, did_you_mean
 from mufuru.sequences import Sequences
+
+T = TypeVar("T")
+ByThread: TypeAlias = dict[int, T]
+"""What each thread has set for a layer: as with `torch.no_grad`, a context is that of the thread which entered it."""
 
 
 @dataclass(frozen=True)
@@ -93,36 +99,60 @@ class Trace:
 def tracing(module: nn.Module) -> Iterator[dict[str, list[Trace]]]:
     """Collect a `Trace` for every forward pass of every `MuFuRU` layer inside `module`, by the layer's name.
 
-    Gradients flow through the traced weights unless the passes run under `torch.no_grad()`.
+    Gradients flow through the traced weights unless the passes run under `torch.no_grad()`. Passes of other threads are
+    left out.
     """
     layers = _layers(module)
     traces: dict[str, list[Trace]] = {name: [] for name in layers}
-    before = {name: layer._traces for name, layer in layers.items()}
-    try:
-        for name, layer in layers.items():
-            layer._traces = traces[name]
+    with _set([(layer._traces, traces[name]) for name, layer in layers.items()]):
         yield traces
-    finally:
-        for name, layer in layers.items():
-            layer._traces = before[name]
 
 
 @contextmanager
 def intervene(module: nn.Module, *, forbid: Sequence[str] | str = (), force: str | None = None) -> Iterator[None]:
     """Within this context every `MuFuRU` layer inside `module` goes without the forbidden operations, or has only the
-    forced one. The other operations' weights are renormalised, as if the forbidden logits were minus infinity.
+    forced one. The other operations' weights are renormalised, as if the forbidden logits were minus infinity. Other
+    threads notice nothing.
     """
     forbidden = (forbid,) if isinstance(forbid, str) else tuple(forbid)
     layers = _layers(module)
-    allowed = {name: _allowed(layer.ops, forbidden, force) for name, layer in layers.items()}
-    before = {name: layer._allowed for name, layer in layers.items()}
+    with _set([(layer._allowed, _allowed(layer.ops, forbidden, force)) for layer in layers.values()]):
+        yield
+
+
+def of_this_thread(values: Mapping[int, T]) -> T | None:
+    if values and _thread() not in values and _is_autograds():
+        # a backward pass that computes the forward pass again is on behalf of whoever is within a context
+        return next(iter(values.values())) if len(values) == 1 else None
+    return values.get(_thread()) if values else None
+
+
+@known_when_traced
+def _thread() -> int:
+    return threading.get_ident()
+
+
+@known_when_traced
+def _is_autograds() -> bool:
+    """Whether Python did not start this thread: the backward pass on a GPU has such a one."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
+
+
+@contextmanager
+def _set(pairs: Sequence[tuple[ByThread[Any], Any]]) -> Iterator[None]:
+    """Set values of this thread, and then the ones before again."""
+    thread = _thread()
+    before = [values.get(thread) for values, _ in pairs]
     try:
-        for name, layer in layers.items():
-            layer._allowed = allowed[name]
+        for values, value in pairs:
+            values[thread] = value
         yield
     finally:
-        for name, layer in layers.items():
-            layer._allowed = before[name]
+        for (values, _), value in zip(pairs, before, strict=True):
+            if value is None:
+                del values[thread]
+            else:
+                values[thread] = value
 
 
 def _layers(module: nn.Module) -> dict[str, Any]:

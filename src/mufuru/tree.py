@@ -120,7 +120,7 @@ class TreeMuFuRU(Pretrained):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
         first = dict(zip(self.ops, self._first, strict=True))
-        biases = torch.tensor([first[op.name] for op, _ in self._choices]).to(self.bias)
+        biases = self.bias.new_tensor([first[op.name] for op, _ in self._choices])
         with torch.no_grad():
             self.bias[M : 3 * M] = self.reset_bias
             self.bias[3 * M :] = biases.repeat_interleave(M)
@@ -174,6 +174,11 @@ class TreeMuFuRU(Pretrained):
         return (p * composed).sum(1), p
 
     def _levels(self, input: Tensor, children: Tensor | Levels) -> Levels:
+        if not isinstance(input, Tensor) or not isinstance(children, Tensor | Levels):
+            raise TypeError(
+                "input and children should be tensors, children perhaps Levels, got "
+                f"{type(input).__name__} and {type(children).__name__}"
+            )
         levels = children if isinstance(children, Levels) else Levels.of(children, len(input))
         if levels.leaves != len(input):
             raise ValueError(f"the trees have {levels.leaves} leaves, expected an input row for each, got {len(input)}")

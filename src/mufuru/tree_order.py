@@ -33,10 +33,10 @@ class Levels:
         heights = [0] * leaves
         for left, right in children.tolist():
             heights.append(1 + max(heights[left], heights[right]))
-        height = torch.tensor(heights)
+        height = torch.tensor(heights, device="cpu")
         order = height.argsort(stable=True)
         places = torch.empty_like(order)
-        places[order] = torch.arange(len(order))
+        places[order] = torch.arange(len(order), device=order.device)
         sorted_children = places[children.cpu()][order[leaves:] - leaves].to(children.device)
         sizes = height.bincount().tolist()[1:]
         return cls(leaves, tuple(sorted_children.split(sizes)) if sizes else (), places.to(children.device))

@@ -256,6 +256,13 @@ def test_the_reference_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @needs_native
+def test_an_unknown_kernel_set_later_is_refused() -> None:
+    layer = MuFuRU(3, 4)
+    layer.kernel = "cuda"
+    with pytest.raises(ValueError, match="kernel should be one of 'auto', 'native', 'triton', 'reference', got 'cuda'"):
+        layer(torch.randn(2, 1, 3))
+
+
 def test_threads_have_contexts_of_their_own() -> None:
     """A context in one thread does not reach into another, nor end there."""
     call = make_call()

@@ -182,7 +182,8 @@ vars(_outside_of_graphs).update(
 def wanted_kernel(kernel: Choice) -> Choice:
     """Return the choice of `use_kernel`, else the layer's `kernel=`, else that of the variable MUFURU_KERNEL."""
     wanted = _override.get() or kernel
-    return check_choice(os.environ.get("MUFURU_KERNEL", "auto")) if wanted == "auto" else wanted
+    chosen: Choice = check_choice(os.environ.get("MUFURU_KERNEL", "auto") if wanted == "auto" else wanted)
+    return chosen
 
 
 def kernel_status() -> Status:

@@ -62,9 +62,9 @@ class _Documents(NamedTuple):
 def _documents(call: Call, resets: Tensor) -> _Documents:
     steps, batch, total = len(call.sizes()), len(call.s0), len(resets)
     sequence = sequence_of_rows(call.batch_sizes, total, batch)
-    sizes = torch.full((steps,), batch) if call.batch_sizes is None else call.batch_sizes
+    sizes = torch.full((steps,), batch, device="cpu") if call.batch_sizes is None else call.batch_sizes
     step = torch.repeat_interleave(sizes)
-    before = torch.zeros(steps, batch, dtype=torch.int64)
+    before = torch.zeros(steps, batch, dtype=torch.int64, device="cpu")
     before[step, sequence] = resets.long().cpu()
     before = before.flip(0).cumsum(0).flip(0) if call.reverse else before.cumsum(0)
     counts = before.amax(0) + 1
@@ -74,7 +74,7 @@ def _documents(call: Call, resets: Tensor) -> _Documents:
     lengths, longest_first = lengths.sort(descending=True, stable=True)
     place = longest_first.argsort()
     rows = ((step - begins[document]) * len(lengths) + place[document]).argsort()
-    batch_sizes = (lengths.unsqueeze(1) > torch.arange(int(lengths[0]))).sum(0)
+    batch_sizes = (lengths.unsqueeze(1) > torch.arange(int(lengths[0]), device="cpu")).sum(0)
     return _Documents(batch_sizes, rows, torch.repeat_interleave(counts)[longest_first], place[counts.cumsum(0) - 1])
 
 

@@ -48,7 +48,8 @@ def require_operations(saved: Any) -> None:
 
 def sample(op: Op) -> list[float | None]:
     """Return the operation's values, None where there is no number."""
-    s, v = torch.cartesian_prod(torch.tensor(SAMPLE), torch.tensor(SAMPLE)).unbind(1)
+    numbers = torch.tensor(SAMPLE, device="cpu")
+    s, v = torch.cartesian_prod(numbers, numbers).unbind(1)
     with torch.no_grad():
         values: list[float] = op(s, v).double().tolist()
     return [value if math.isfinite(value) else None for value in values]
