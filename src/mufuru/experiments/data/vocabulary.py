@@ -106,6 +106,14 @@ class Vocabulary:
             return b"\n"
         return b"?" if self.end is None and number == self.unknown else self.words[number].encode()
 
+    def written(self, numbers: Iterable[int]) -> str:
+        """Return tokens as a text, with a blank between words."""
+        spelled = [self.spelled(number) for number in numbers]
+        if self.end is None:
+            # a part of a character at either end is lost
+            return b"".join(spelled).decode(errors="ignore")
+        return b" ".join(spelled).decode().replace(" \n ", "\n").removesuffix(" \n").removeprefix("\n ")
+
     @cached_property
     def _spans(self) -> Tensor:
         """(tokens, 4): bytes; words and line ends that begin after the first byte; 1 if the first byte can begin a
