@@ -8,6 +8,7 @@ Words and bytes of a text can be counted by its tokens, so that models of words,
 compared: by their perplexity per word, where the end of a line counts as a word, and by their bits per byte.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ class Vocabulary:
         if self.end is None:
             # a part of a character at either end is lost
             return b"".join(spelled).decode(errors="ignore")
-        return b" ".join(spelled).decode().replace(" \n ", "\n").removesuffix(" \n").removeprefix("\n ")
+        return re.sub(" ?\n ?", "\n", b" ".join(spelled).decode()).strip("\n")
 
     @cached_property
     def _spans(self) -> Tensor:

@@ -9,10 +9,11 @@ import asyncio
 import errno
 import ipaddress
 import json
+import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,16 @@ def app(runs: Sequence[ExploredRun], host: str = "127.0.0.1", learning: Learning
         Route("/api/alike", explorer.alike, methods=["POST"]),
         Route("/api/learn", explorer.learn, methods=["GET", "POST"]),
     ]
-    inner = Starlette(routes=routes, exception_handlers={HTTPException: explain, Exception: explain})
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        if learning:
+            # here and not behind the server: after SIGTERM it does not come back
+            learning.close()
+
+    handlers: Any = {HTTPException: explain, Exception: explain}
+    inner = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     # a path is right or wrong
     inner.router.redirect_slashes = False
     return guarded(inner, host)
@@ -272,10 +282,16 @@ def serve(
 ) -> None:
     """Answer requests until Ctrl-C; `load` makes a run to explore of the folder of a lesson, None for no lessons."""
     learning = Learning(load) if load else None
-    try:
-        # uvicorn may raise the signal again after it has ended
-        with suppress(KeyboardInterrupt):
-            server(runs, host, learning).run(sockets=[listening])
-    finally:
+
+    def hang_up(number: int, _: Any) -> None:
         if learning:
             learning.close()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    # uvicorn ends by SIGINT and SIGTERM alone; under nohup a closed terminal is ignored
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, hang_up)
+    # uvicorn may raise the signal again after it has ended
+    with suppress(KeyboardInterrupt):
+        server(runs, host, learning).run(sockets=[listening])
