@@ -36,7 +36,7 @@ RESULTS = DOCS.parent / "results"
 
 
 def operations() -> str:
-    lines = ["| name | $\\mathrm{op}(s, v)$ | meaning | in the paper |", "|---|---|---|---|"]
+    lines = ["| name | op(s, v) | meaning | in the paper |", "|---|---|---|---|"]
     for name in ops.names():
         op = ops.get(name)
         # a bar would end the cell

@@ -1,4 +1,4 @@
-"""Steps of mkdocs beyond its plugins: programs and records become pages, formulae become MathML.
+"""Steps of mkdocs beyond its plugins: programs and records become pages, formulae become MathML, long pages are folded.
 
 Pages link to files outside of docs/, so that they work where the repository is read as it is. In the site those files
 are pages too. MathML is drawn by the browser itself: no script, no fonts, no network.
@@ -51,7 +51,26 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
-    return FORMULA.sub(lambda match: convert(html.unescape(match[2]), display=_display[match[1]]), content)
+    content = FORMULA.sub(lambda match: convert(html.unescape(match[2]), display=_display[match[1]]), content)
+    return folded(content) if page.file.src_uri.startswith("reproduction/") else content
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """The theme's dialog of the search has no name."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+
+
+def folded(content: str) -> str:
+    """Return a long page with every section but the first closed: site.js opens the one that a link leads to."""
+    top, *sections = re.split(r"(?=<h2)", content)
+    for place, section in enumerate(sections[1:], 1):
+        heading, end, rest = section.partition("</h2>")
+        # a link inside of what is clicked to open it could not be reached
+        heading = re.sub(r'<a class="headerlink".*?</a>', "", heading)
+        sections[place] = f'<details class="fold"><summary>{heading}{end}</summary>{rest}</details>\n'
+    return top + "".join(sections)
 
 
 _display = {"span": "inline", "div": "block"}

@@ -83,3 +83,25 @@ def test_a_page_opened_from_disk_can_be_searched(site: Path) -> None:
         results = visit.page.locator(".md-search-result__item a").evaluate_all("links => links.map(link => link.href)")
         visit.leave()
     assert f"{site.as_uri()}/unit.html#regularisation-inside-the-recurrence" in results
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_a_link_opens_the_folded_section_that_it_leads_to(site: Path) -> None:
+    with browsing() as browser:
+        visit = Visit(browser, site.as_uri())
+        page, address = visit.page, (site / "reproduction" / "logic.html").as_uri()
+        page.goto(address)
+        folds = page.locator("details.fold")
+        assert folds.count() > 5
+        assert page.locator("details.fold[open]").count() == 0
+        # what is in short is not folded
+        assert page.locator("#in-short").is_visible()
+        page.click("article a[href='#one-setting-for-every-size'] >> nth=0")
+        page.wait_for_selector("details.fold[open] #one-setting-for-every-size")
+        assert page.locator("details.fold[open]").count() == 1
+        page.goto(f"{address}#fewer-operations")
+        page.reload()
+        page.wait_for_selector("details.fold[open] #fewer-operations")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.fold[open]").count() == folds.count()
+        visit.leave()

@@ -16,7 +16,7 @@ import mufuru
 from mufuru.experiments.draws import Draws
 from mufuru.experiments.explorer import ExploredRun, explored, numbers, runs, shipped
 from mufuru.experiments.explorer.numbers import plain
-from mufuru.experiments.explorer.runs import Refused
+from mufuru.experiments.explorer.runs import Place, Refused
 from mufuru.experiments.tasks.classify.use import SequenceReader
 from mufuru.experiments.tasks.logic.formulae import Wanted, parse, sample_unique
 from mufuru.experiments.tasks.logic.task import without_beginning
@@ -183,7 +183,7 @@ def test_rounding_of_large_states_is_no_rest() -> None:
     # choices that do not see the states: large ones would leave one operation alone, and nothing to round
     nn.init.zeros_(layer.weight_hh_l0)
     trace = layer.trace(torch.randn(9, 1, 3), 1e4 * torch.randn(1, 1, 20))
-    assert not any(any(numbers.of_unit(trace, 0, 0, unit)["rest"]) for unit in range(20))
+    assert not any(numbers.parts(trace, 0, 0, unit)["rest"].any() for unit in range(20))
 
 
 def test_a_gru_predicts_what_it_did_as_a_gru() -> None:
@@ -346,3 +346,36 @@ def test_formulas_are_readable_without_latex() -> None:
         "s + v",
     ]
     assert plain(r"\mathrm{mine}(s, v)") == "mine(s, v)"
+
+
+def test_the_tokens_where_a_unit_did_the_same() -> None:
+    """The nearest sums of contributions among validation formulae, by the trace itself, of each formula once."""
+    run, unit, token = shipped_runs()[0], 5, 4
+    layer: Any = run.rnn
+
+    def contributions(text: str) -> Tensor:
+        with torch.no_grad(), mufuru.tracing(layer) as traces:
+            run.reader.outputs(run.reader.steps(text))
+        found: Tensor = traces[""][0].contributions(0, 0)[:, 0, :, unit]
+        return found
+
+    here = contributions(FORMULA)[token]
+    answer = run.alike(Place("mufuru-8", FORMULA, unit=unit, token=token))
+    texts = run.reader.corpus
+    assert answer["texts"] == len(texts) == len(set(texts)) == 40
+    nearest = sorted(float((contributions(text) - here).abs().sum(1).min()) for text in texts)
+    shown = answer["found"]
+    # told in four places
+    assert [one["difference"] for one in shown] == pytest.approx(nearest[: len(shown)], abs=1e-4)
+    for one in shown:
+        difference = (contributions(one["text"]) - here).abs().sum(1)[one["token"]]
+        assert one["difference"] == pytest.approx(float(difference), abs=1e-4)
+        assert one["around"][one["at"]] == run.reader.steps(one["text"]).tokens[one["token"]]
+    # never the place itself
+    first = shown[0]
+    again = run.alike(Place("mufuru-8", first["text"], unit=unit, token=first["token"]))["found"]
+    assert (first["text"], first["token"]) not in [(one["text"], one["token"]) for one in again]
+    with pytest.raises(Refused, match="token should be from 0 to 6 in this text, got 7"):
+        run.alike(Place("mufuru-8", FORMULA, token=7))
+    with pytest.raises(Refused, match="which has no operations"):
+        untrained("logic", cell="vanilla").alike(Place("fresh", FORMULA))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from browsing import DESKTOP, PHONE, Visit, browsing, fits, headline, serving, u
 from explored_runs import FORMULA, shipped_runs, trained_folders, view
 
 from mufuru.experiments.explorer import shipped
+from mufuru.experiments.explorer.runs import Place
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 OPENING = "0 1 XNOR 1 OR 1 XOR"
@@ -124,6 +126,46 @@ def test_a_long_text_has_an_overview_that_scrolls(visit: Callable[..., Visit]) -
     page.fill("#text", "the cat")
     wait_for_tokens(page, 3)
     assert page.locator(".overview").count() == 0
+
+
+def test_a_model_learns_while_one_watches(visit: Callable[..., Visit], browser: Any, address: str) -> None:
+    """Started, watched, found again by another page, paused, looked into, stopped."""
+    page = visit().open()
+    page.click("#watch")
+    page.fill("#lesson-units", "4")
+    page.uncheck("#lesson-op-diff")
+    page.click("#lesson-start")
+    page.set_default_timeout(60_000)
+    page.wait_for_selector("#lesson-curves b:has-text('%') >> nth=0")
+    points = "(document.querySelector('#lesson-curves polyline')?.getAttribute('points') ?? '').split(' ').length"
+    page.wait_for_selector("#lesson-curves p b")
+    until(page, f"{points} > 2")
+    other = visit(PHONE).open()
+    assert other.is_visible("#lesson-curves")
+    assert other.input_value("#lesson-units") == "4"
+    assert fits(other)
+    assert not violations(other)
+    if page.is_enabled("#lesson-pause"):
+        page.click("#lesson-pause")
+    page.wait_for_selector("#lesson-explore:enabled")
+    page.click("#lesson-explore")
+    page.wait_for_selector('[data-run^="lesson-1-update-"]')
+    assert page.locator("#forbid-diff").count() == 1, "the run beside it has diff"
+    page.click("#lesson-stop")
+    page.wait_for_selector("#lesson-curves > *", state="detached")
+
+
+def test_where_else_a_unit_did_the_same(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text=FORMULA, token="2", unit="3", units="one")
+    page.click(".find")
+    page.wait_for_selector(".search li")
+    wanted = shipped_runs()[0].alike(Place("mufuru-8", FORMULA, unit=3, token=2))["found"]
+    assert page.locator(".search mark").all_inner_texts() == [one["around"][one["at"]] for one in wanted]
+    assert not violations(page)
+    page.locator(".search li button").nth(1).click()
+    until(page, f"document.getElementById('text').value === {json.dumps(wanted[1]['text'])}")
+    assert page.input_value("#unit") == "3"
+    until(page, f"document.getElementById('token').value === '{wanted[1]['token']}'")
 
 
 def test_typing_changes_the_prediction(visit: Callable[..., Visit]) -> None:

@@ -22,6 +22,7 @@ from mufuru.experiments.cli.usage import UsageError
 from mufuru.experiments.engine import RunError
 from mufuru.experiments.explorer.runs import View
 from mufuru.experiments.record import RecordError
+from mufuru.experiments.tasks.task import KEPT
 
 
 def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
@@ -100,7 +101,8 @@ def test_own_classifiers_and_series_begin_with_validation_data(tmp_path: Path) -
     for name, data in (("texts", "texts.csv"), ("series", "bumps.tsv")):
         (run,) = explore.load([folders[name]])
         examples = run.info()["examples"]
-        assert 2 <= len(examples) <= 5
+        assert 2 <= len(examples) <= 5 <= KEPT
+        assert examples == list(run.examples[:5])
         lines = (folders[name].parent / data).read_text().splitlines()
         for text in examples:
             steps = run.answer(View(run.name, text))["tokens"]
@@ -118,6 +120,18 @@ def test_own_classifiers_and_series_begin_with_validation_data(tmp_path: Path) -
         explore.load([old])
     (old / "examples.json").unlink()
     assert explore.load([old])[0].info()["examples"] == []
+
+
+def test_a_language_model_begins_with_its_validation_text() -> None:
+    """A passage reads as the tokens that it was cut from."""
+    for run in explore.load([trained_folders()["words"], trained_folders()["letters"]]):
+        assert run.examples
+        for text in run.examples:
+            answer = run.answer(View(run.name, text))
+            assert answer["notes"] == []
+            shown = answer["tokens"][1:]
+            lines = " ".join(shown).replace(" <eos>", "\n").replace("\n ", "\n")
+            assert ("".join(shown) if run.name == "letters" else lines) == text
 
 
 def test_mistakes_are_one_sentence(

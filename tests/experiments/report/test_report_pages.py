@@ -210,6 +210,22 @@ def test_single_runs_have_their_metric_and_what_their_task_knows(tmp_path: Path)
     assert "CNN-MC" in page.text
 
 
+def test_the_best_result_comes_first(tmp_path: Path) -> None:
+    """Two runs that differ in their cell are compared in a sentence and a figure, before all tables."""
+    details = {"labels": ["no", "yes"], "confusion": [[7, 1], [2, 5]], "classes": {
+        label: {"precision": 0.5, "recall": 0.25, "f1": 1 / 3, "examples": 8} for label in ("no", "yes")}}  # fmt: skip
+    better, other = made("", test=0.95), made("", "gru", test=0.8)
+    better.result["inspection"] = {"details": {"test": details}}
+    other.config["training"]["learning_rate"] = 0.5
+    write_page([better, other], tmp_path / "page.html")
+    text = read(tmp_path / "page.html").text
+    lead = "logic: test accuracy 0.950 by MuFuRU, learning rate 0.001 (1 run), then 0.800 by GRU, learning rate 0.5"
+    places = [
+        text.index(words) for words in (lead, "mean (mark), 95 % interval", "One row per run", "predicted yes", "0.333")
+    ]
+    assert places == sorted(places)
+
+
 def test_the_papers_numbers_are_not_shown_beside_other_data(tmp_path: Path) -> None:
     model = language_models()[0]
     data = model.config["data"] | {"text": ["book.txt"]}

@@ -18,11 +18,12 @@ from number_data import TASKS, be_killed, made
 
 from mufuru.experiments.cli.explore import load
 from mufuru.experiments.engine import Interrupted, fit, load_model, load_run
-from mufuru.experiments.explorer.runs import View
+from mufuru.experiments.explorer.runs import Place, Refused, View
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.tasks import KINDS
+from mufuru.experiments.tasks.forecast.use import Predictor as ForecastPredictor
 from mufuru.experiments.tasks.regress.task import Predictor as RegressPredictor
-from mufuru.experiments.tasks.task import Totals
+from mufuru.experiments.tasks.task import KEPT, Totals
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +183,31 @@ def test_the_explorer(task: str, text: str, runs: dict[str, Path]) -> None:
         assert float(label) == pytest.approx(predictor.predict([text.split()])[0].value, rel=1e-3)
     else:
         assert {name for name, _ in answer["predictions"][-1]["top"]} == {"B-PER", "I-PER", "O"}
+
+
+def test_the_explorer_foretells_what_predict_does(runs: dict[str, Path]) -> None:
+    (run,) = load([runs["forecast"]])
+    text, predictor = run.examples[-1], ForecastPredictor(load_model(runs["forecast"]), run.reader.config)
+    answer, (wanted,) = run.answer(View(run.name, text)), predictor.predict([predictor.read(text)])
+    low, high = answer["scale"]
+    assert [min(map(float, answer["tokens"])), max(map(float, answer["tokens"]))] == pytest.approx(
+        [low, high], rel=1e-3
+    )
+    for step, ((label, place), value) in enumerate(zip(answer["predictions"][-1]["top"], wanted.forecast, strict=True)):
+        ahead, said = label.split(": ")
+        assert ahead == f"+{step + 1}"
+        assert float(said.split()[0]) == pytest.approx(value, abs=1e-3 * (high - low))
+        assert place == pytest.approx(min(1, max(0, (value - low) / (high - low))), abs=1e-3)
+    # too short a series, and a longer one
+    with pytest.raises(Refused, match="expected at least 18 values"):
+        run.answer(View(run.name, "1 2 3"))
+    assert run.answer(View(run.name, f"5 {text}"))["notes"] == ["The model reads the last 18 values alone."]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_runs_keep_texts_that_the_explorer_can_search(task: str, runs: dict[str, Path]) -> None:
+    (run,) = load([runs[task]])
+    assert 2 <= len(run.examples) <= KEPT
+    found = run.alike(Place(run.name, run.examples[0], token=0))
+    assert found["texts"] == len(run.examples)
+    assert found["found"]

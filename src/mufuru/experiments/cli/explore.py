@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     print(f"Looking into {', '.join(run.name for run in runs)}: {address}  (Ctrl-C ends it)", flush=True)
     if chosen.open:
         webbrowser.open(address)
-    server.serve(runs, listening, chosen.host)
+    server.serve(runs, listening, chosen.host, lambda folder: load([folder])[0])
     return 0
 
 

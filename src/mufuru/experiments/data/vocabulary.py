@@ -8,6 +8,7 @@ Words and bytes of a text can be counted by its tokens, so that models of words,
 compared: by their perplexity per word, where the end of a line counts as a word, and by their bits per byte.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -105,6 +106,14 @@ class Vocabulary:
         if number == self.end:
             return b"\n"
         return b"?" if self.end is None and number == self.unknown else self.words[number].encode()
+
+    def written(self, numbers: Iterable[int]) -> str:
+        """Return tokens as a text, with a blank between words."""
+        spelled = [self.spelled(number) for number in numbers]
+        if self.end is None:
+            # a part of a character at either end is lost
+            return b"".join(spelled).decode(errors="ignore")
+        return re.sub(" ?\n ?", "\n", b" ".join(spelled).decode()).strip("\n")
 
     @cached_property
     def _spans(self) -> Tensor:

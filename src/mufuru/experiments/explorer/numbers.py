@@ -44,7 +44,8 @@ def of_trace(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, A
         "weights": rounded(weights.mean(-1), 5),
         "map": leading(weights),
         "states": in_units(trace.outputs(layer, direction)[:, 0]),
-        "unit": of_unit(trace, layer, direction, unit),
+        "unit": {"index": unit}
+        | {name: rounded(values, 7) for name, values in parts(trace, layer, direction, unit).items()},
     }
 
 
@@ -57,7 +58,7 @@ def leading(weights: Tensor) -> dict[str, Any]:
     return {"order": similar(compared), "ops": op.tolist(), "scale": SHARE, "shares": shares}
 
 
-def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Any]:
+def parts(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Tensor]:
     """Return the parts of every new state of a unit: the contributions and the rest add up to it.
 
     The rest is the share of the old state that zoneout mixes in; 0 without zoneout.
@@ -67,10 +68,9 @@ def of_unit(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, An
     p = trace.weights(layer, direction)[:, 0, :, unit]
     values = torch.stack([op(s, v) for op in trace.ops], -1)
     after = trace.outputs(layer, direction)[:, 0, unit]
-    parts = {"before": s, "features": v, "weights": p, "values": values, "contributions": p * values, "after": after}
-    rest = after - parts["contributions"].sum(-1)
-    parts["rest"] = torch.where(rest.abs() < NOTHING * after.abs().clamp(min=1), 0.0, rest)
-    return {"index": unit} | {name: rounded(values, 7) for name, values in parts.items()}
+    found = {"before": s, "features": v, "weights": p, "values": values, "contributions": p * values, "after": after}
+    rest = after - found["contributions"].sum(-1)
+    return found | {"rest": torch.where(rest.abs() < NOTHING * after.abs().clamp(min=1), 0.0, rest)}
 
 
 def rounded(values: Tensor, digits: int) -> Any:

@@ -1,10 +1,10 @@
 """A request to read a text, and the trained model that answers it."""
 
 import json
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from starlette.exceptions import HTTPException
@@ -18,8 +18,13 @@ from mufuru.experiments.settings import SettingError, from_json
 from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps
 from mufuru.ops import did_you_mean
 
+T = TypeVar("T")
 BODY = 64 * 1024
 """Maximum bytes of a request."""
+EXAMPLES = 5
+"""Texts that the page offers to begin with."""
+NEAREST, CONTEXT = 8, 3
+"""Tokens that a search finds, and tokens on either side of each."""
 CHARACTERS = 8_000
 """Maximum characters of a text."""
 STEPS = 300
@@ -50,17 +55,24 @@ class View:
         return (*self.forbid, *(() if self.force is None else (self.force,)))
 
 
-def parse(body: bytes) -> View:
-    """Return the view that a request's body asks for."""
+def parse(body: bytes, kind: type[T], fields: str) -> T:
+    """Return what a request's body asks for; `fields` names those that it has to have."""
     try:
         data: Any = json.loads(body.decode())
         # half of a character, a lone surrogate, is no text
         json.dumps(data, ensure_ascii=False).encode()
-        return from_json(View, data)
+        return from_json(kind, data)
     except UnicodeError:
         raise Refused(400, "the request should be JSON in UTF-8, got bytes or characters that are not text") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the request should be a JSON object with run and text: {str(error)[:200]}") from None
+        raise Refused(400, f"the request should be a JSON object with {fields}: {str(error)[:200]}") from None
+
+
+@dataclass(frozen=True)
+class Place(View):
+    """A token of a text, at which the unit of the view is looked at."""
+
+    token: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,7 @@ class ExploredRun:
     scores: dict[str, float]
     """Test metrics, where the run is finished."""
     examples: tuple[str, ...]
-    """Texts to begin with."""
+    """Texts to begin with, and further ones to search, as far as the run has kept any."""
 
     @property
     def rnn(self) -> MuFuRU | None:
@@ -91,8 +103,9 @@ class ExploredRun:
         """Facts that the page needs before its first request."""
         reader, cell, rnn = self.reader, self.reader.config.cell, self.rnn
         return {
-            "name": self.name, "kind": self.kind, "takes": reader.takes, "examples": list(self.examples),
-            "labels": list(reader.labels), "cell": cell.cell, "units": cell.hidden_size,
+            "name": self.name, "kind": self.kind, "takes": reader.takes,
+            "examples": list((self.examples or reader.examples)[:EXAMPLES]),
+            "labels": list(reader.labels), "estimates": reader.estimates, "cell": cell.cell, "units": cell.hidden_size,
             "layers": self.layers, "directions": reader.layer.directions,
             "parameters": self.parameters,
             "ops": [numbers.described(op) for op in rnn.unit.ops] if rnn else [], "scores": self.scores,
@@ -101,23 +114,76 @@ class ExploredRun:
     @torch.no_grad()
     def answer(self, view: View) -> dict[str, Any]:
         """Return every number that the page draws of this view."""
+        steps = self._steps(view)
+        shown, outputs = self._look(steps, view)
+        predictions = [{key: value for key, value in vars(p).items() if value is not None} for p in outputs]
+        said = {"predictions": predictions, "scale": self.reader.scale(steps)}
+        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes} | said | shown
+
+    @torch.no_grad()
+    def alike(self, place: Place) -> dict[str, Any]:
+        """Return the tokens of kept texts at which the unit's contributions were nearest to those at a place: of each
+        text the nearest, and how much they differ in all."""
+        steps = self._steps(place)
+        if self.rnn is None:
+            raise Refused(422, f"{self.name} is of the cell {self.reader.config.cell.cell}, which has no operations")
+        if not 0 <= place.token < len(steps.tokens):
+            raise Refused(422, f"token should be from 0 to {len(steps.tokens) - 1} in this text, got {place.token}")
+        here = self._contributions(steps, place)[place.token]
+        found: list[dict[str, Any]] = []
+        texts = self.examples or self.reader.corpus
+        for text in texts:
+            read = self._read(text)
+            if len(read.tokens) > self.most:
+                continue
+            differences = (self._contributions(read, place) - here).abs().sum(1)
+            if text == place.text:
+                differences[place.token] = torch.inf
+            difference, token = differences.min(0)
+            if difference.isfinite():
+                found.append({"text": text, "token": int(token), "difference": round(float(difference), 4)}
+                             | around(read.tokens, int(token)))  # fmt: skip
+        # texts may share a passage, such as windows of a series
+        nearest = {(*one["around"], one["at"]): one for one in sorted(found, key=lambda one: -one["difference"])}
+        return {"found": list(reversed(nearest.values()))[:NEAREST], "texts": len(texts)}
+
+    def _contributions(self, steps: Steps, view: View) -> Tensor:
+        """Return (steps, operations): the parts of every new state of the view's unit."""
+        assert self.rnn is not None
+        with self._changed(view), mufuru.tracing(self.rnn) as traces:
+            finite(self.reader.outputs(steps))
+        return numbers.parts(traces[""][0], view.layer, view.direction, view.unit)["contributions"]
+
+    def _changed(self, view: View) -> AbstractContextManager[Any]:
+        """Forbid and force what the view wants, while it lasts."""
+        assert self.rnn is not None
+        return mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force) if view.changes else nullcontext()
+
+    @property
+    def most(self) -> int:
+        """Maximum tokens of a text."""
+        return STEPS_BOTH_WAYS if self.reader.both_ways else STEPS
+
+    def _steps(self, view: View) -> Steps:
+        """Return the steps of the view's text, or refuse what cannot be read or shown."""
         self._check(view)
         if len(view.text) > CHARACTERS:
             raise Refused(
                 413, f"the text has {len(view.text):,} characters, at most {CHARACTERS:,} are read: shorten it"
             )
+        steps = self._read(view.text)
+        if len(steps.tokens) > self.most:
+            why = " by a model that reads from both ends" if self.reader.both_ways else ""
+            raise Refused(
+                413, f"the text has {len(steps.tokens)} tokens, at most {self.most} are read{why}: shorten it"
+            )
+        return steps
+
+    def _read(self, text: str) -> Steps:
         try:
-            steps = self.reader.steps(view.text)
+            return self.reader.steps(text)
         except (DataError, SettingError) as error:
             raise Refused(422, str(error)) from None
-        most, why = STEPS, ""
-        if self.reader.both_ways:
-            most, why = STEPS_BOTH_WAYS, " by a model that reads from both ends"
-        if len(steps.tokens) > most:
-            raise Refused(413, f"the text has {len(steps.tokens)} tokens, at most {most} are read{why}: shorten it")
-        shown, outputs = self._look(steps, view)
-        predictions = [{key: value for key, value in vars(p).items() if value is not None} for p in outputs]
-        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes, "predictions": predictions} | shown
 
     def _look(self, steps: Steps, view: View) -> tuple[dict[str, Any], list[StepPrediction]]:
         """Read everything once, and return the numbers inside and the predictions."""
@@ -126,8 +192,7 @@ class ExploredRun:
             hidden = self.reader.config.cell.hidden_size
             states = numbers.in_units(outputs[:, view.direction * hidden :][:, :hidden])
             return {"states": states}, self.reader.predict(steps, outputs)
-        change = mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force) if view.changes else nullcontext()
-        with change:
+        with self._changed(view):
             with mufuru.tracing(self.rnn) as traces:
                 outputs = finite(self.reader.outputs(steps))
             shown = numbers.of_trace(traces[""][0], view.layer, view.direction, view.unit)
@@ -153,6 +218,12 @@ class ExploredRun:
             raise Refused(422, f"nothing is left of the operations {', '.join(ops)}: allow at least one")
 
 
+def around(tokens: list[str], token: int) -> dict[str, Any]:
+    """Return a token with those beside it, and its place among them."""
+    first = max(0, token - CONTEXT)
+    return {"around": tokens[first : token + CONTEXT + 1], "at": token - first}
+
+
 def finite(outputs: Tensor) -> Tensor:
     """Return the layer's outputs; refuse a text of numbers so large that they overflow inside the model."""
     if not outputs.isfinite().all():
@@ -163,13 +234,13 @@ def finite(outputs: Tensor) -> Tensor:
 def explored(
     name: str, kind: str, reader: Reader, scores: dict[str, float] | None = None, examples: tuple[str, ...] = ()
 ) -> ExploredRun:
-    """Return a run to explore, by its task's reader, with its own examples or those of its task. A GRU is shown as the
+    """Return a run to explore, by its task's reader, with the texts that it has kept. A GRU is shown as the
     MuFuRU that computes the same with keep and replace, so that its update gate can be seen and forbidden as theirs."""
     # of the GRU itself: as a MuFuRU it has weights that are all 0
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     if isinstance(reader.layer.rnn, nn.GRU):
         reader.layer.rnn = MuFuRU.from_gru(reader.layer.rnn).eval()
-    return ExploredRun(name, kind, reader, parameters, scores or {}, examples or reader.examples)
+    return ExploredRun(name, kind, reader, parameters, scores or {}, examples)
 
 
 def shipped() -> list[Path]:

@@ -9,9 +9,11 @@ import asyncio
 import errno
 import ipaddress
 import json
+import signal
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mufuru.experiments.explorer.runs import BODY, CHARACTERS, ExploredRun, Refused, parse
+from mufuru.experiments.explorer.learn import Learning, Wish
+from mufuru.experiments.explorer.runs import BODY, CHARACTERS, ExploredRun, Place, Refused, View, parse
 from mufuru.ops import did_you_mean
 
 STATIC = Path(__file__).parent / "static"
@@ -36,6 +39,8 @@ TAKEN = (errno.EADDRINUSE, errno.EACCES)
 """Errors after which another port may do."""
 PATIENCE = 10.0
 """Seconds in which a request, headers and body, has to arrive."""
+LESSONS = 4
+"""Models of lessons that stay on the page."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -55,8 +60,9 @@ HEADERS = {
 class Explorer:
     """The routes, with the runs and the page's files by name."""
 
-    def __init__(self, runs: Sequence[ExploredRun]) -> None:
+    def __init__(self, runs: Sequence[ExploredRun], learning: Learning | None = None) -> None:
         self.runs = {run.name: run for run in runs}
+        self.learning, self.lessons = learning, deque[str]()
         # read once: no request ever names a path
         self.files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
         self.turn = anyio.CapacityLimiter(1)
@@ -69,27 +75,66 @@ class Explorer:
 
     async def list_runs(self, request: Request) -> Response:
         limits = {"characters": CHARACTERS}
-        return reply({"runs": [run.info() for run in self.runs.values()], "limits": limits})
+        listed = [run.info() for run in self.runs.values()]
+        return reply({"runs": listed, "limits": limits, "learns": self.learning is not None})
 
     async def read(self, request: Request) -> Response:
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refused(415, "the request should be JSON: send it with Content-Type: application/json")
-        view = parse(await body(request))
-        if view.run not in self.runs:
-            raise Refused(404, f"unknown run {view.run[:60]!r}: {did_you_mean(view.run[:60], list(self.runs))}")
-        return await anyio.to_thread.run_sync(lambda: reply(self.runs[view.run].answer(view)), limiter=self.turn)
+        view = parse(await body(request), View, "run and text")
+        return await self.answered(view.run, lambda run: run.answer(view))
+
+    async def alike(self, request: Request) -> Response:
+        place = parse(await body(request), Place, "run, text and token")
+        return await self.answered(place.run, lambda run: run.alike(place))
+
+    async def answered(self, name: str, ask: Callable[[ExploredRun], dict[str, Any]]) -> Response:
+        """Answer for a run, in turn."""
+        if name not in self.runs:
+            raise Refused(404, f"unknown run {name[:60]!r}: {did_you_mean(name[:60], list(self.runs))}")
+        return await anyio.to_thread.run_sync(lambda: reply(ask(self.runs[name])), limiter=self.turn)
+
+    async def learn(self, request: Request) -> Response:
+        """Tell how the lesson is; a POST changes it first."""
+        if self.learning is None:
+            raise Refused(404, "nothing can be trained here")
+        if request.method != "POST":
+            return reply(self.learning.info())
+        wish = parse(await body(request), Wish, "do")
+        self.learning.obey(wish)
+        name = await self.keep(self.learning) if wish.do == "explore" else ""
+        return reply(self.learning.info() | {"name": name})
+
+    async def keep(self, learning: Learning) -> str:
+        """Add the lesson's model, as it is now, to the runs; of several lessons the last ones stay."""
+        run = await anyio.to_thread.run_sync(learning.explored, limiter=self.turn)
+        if run.name not in self.runs:
+            self.lessons.append(run.name)
+        self.runs[run.name] = run
+        while len(self.lessons) > LESSONS:
+            del self.runs[self.lessons.popleft()]
+        return run.name
 
 
-def app(runs: Sequence[ExploredRun], host: str = "127.0.0.1") -> ASGIApp:
+def app(runs: Sequence[ExploredRun], host: str = "127.0.0.1", learning: Learning | None = None) -> ASGIApp:
     """Return the application; `host` is the address that it is served on."""
-    explorer = Explorer(runs)
+    explorer = Explorer(runs, learning)
     routes = [
         Route("/", explorer.file),
         Route("/static/{name}", explorer.file),
         Route("/api/runs", explorer.list_runs),
         Route("/api/read", explorer.read, methods=["POST"]),
+        Route("/api/alike", explorer.alike, methods=["POST"]),
+        Route("/api/learn", explorer.learn, methods=["GET", "POST"]),
     ]
-    inner = Starlette(routes=routes, exception_handlers={HTTPException: explain, Exception: explain})
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        if learning:
+            # here and not behind the server: after SIGTERM it does not come back
+            learning.close()
+
+    handlers: Any = {HTTPException: explain, Exception: explain}
+    inner = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     # a path is right or wrong
     inner.router.redirect_slashes = False
     return guarded(inner, host)
@@ -153,7 +198,9 @@ def allowed(host: str, served: str) -> bool:
 
 
 async def body(request: Request) -> bytes:
-    """Return the whole body of a request, or refuse it as soon as it is too large."""
+    """Return the whole body of a request of JSON, or refuse it as soon as it is too large."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "the request should be JSON: send it with Content-Type: application/json")
     content = bytearray()
     try:
         async for chunk in request.stream():
@@ -221,17 +268,30 @@ def listen(host: str, port: int, tries: int = 20) -> socket.socket:
     raise OSError(f"the ports {port} to {number} of {host} are all taken: choose another with --port")
 
 
-def server(runs: Sequence[ExploredRun], host: str) -> uvicorn.Server:
+def server(runs: Sequence[ExploredRun], host: str, learning: Learning | None = None) -> uvicorn.Server:
     """Return the server of these runs; `host` is the address that it is served on."""
     config = uvicorn.Config(
-        app(runs, host), http=Impatient, log_level="warning", access_log=False, server_header=False, date_header=False,
-        ws="none", timeout_keep_alive=30, h11_max_incomplete_event_size=16 * 1024,
+        app(runs, host, learning), http=Impatient, log_level="warning", access_log=False, server_header=False,
+        date_header=False, ws="none", timeout_keep_alive=30, h11_max_incomplete_event_size=16 * 1024,
     )  # fmt: skip
     return uvicorn.Server(config)
 
 
-def serve(runs: Sequence[ExploredRun], listening: socket.socket, host: str) -> None:
-    """Answer requests until Ctrl-C."""
+def serve(
+    runs: Sequence[ExploredRun], listening: socket.socket, host: str, load: Callable[[Path], ExploredRun] | None = None
+) -> None:
+    """Answer requests until Ctrl-C; `load` makes a run to explore of the folder of a lesson, None for no lessons."""
+    learning = Learning(load) if load else None
+
+    def hang_up(number: int, _: Any) -> None:
+        if learning:
+            learning.close()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    # uvicorn ends by SIGINT and SIGTERM alone; under nohup a closed terminal is ignored
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, hang_up)
     # uvicorn may raise the signal again after it has ended
     with suppress(KeyboardInterrupt):
-        server(runs, host).run(sockets=[listening])
+        server(runs, host, learning).run(sockets=[listening])

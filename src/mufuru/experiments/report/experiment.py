@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,9 +184,20 @@ class Report:
                 there = of_part(chosen, name) if name in whole else chosen
                 missing = name if name in whole else self.main
                 blocks[name] = section.blocks(chosen) if there else [self.missing(missing)]
+        blocks["summary"] = self.summary(chosen, blocks.get("claims", [])) if chosen else []
         blocks["settings"] = [self.settings(chosen)] if chosen else []
         blocks["versions"] = [results.environment(chosen)] if chosen else []
         return blocks
+
+    def summary(self, records: Runs, claims: Iterable[Block]) -> list[Block]:
+        """Return how many of the paper's claims hold, and GRU and MuFuRU in the main settings."""
+        verdicts = Counter(row[-1] for block in claims if isinstance(block, Table) for row in block.rows)
+        several = {verdict: verdict.replace("holds", "hold").replace("does", "do") for verdict in verdicts}
+        said = ", ".join(
+            f"{n} {verdict if n == 1 else several[verdict]}" for verdict, n in sorted(verdicts.items())[::-1]
+        )
+        told = f"Of {count(verdicts.total(), 'claim')} of the paper: {said}. The sentences and their rules are below."
+        return [*([told] if verdicts else []), headline([self], {self.name: records})]
 
     def illustrate(self, records: Sequence[Record], folder: Path) -> list[Path]:
         """Write the SVG files that the parts of the documentation show."""
@@ -226,7 +238,15 @@ def leads(reports: Iterable[Report], records: Mapping[str, Runs]) -> list[Lead]:
 
 def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
     """Return the leads as a table beside the paper's numbers: mean and 95 % interval."""
-    head = ("test results", "better", "GRU", "MuFuRU", "MuFuRU − GRU", "runs", "parameters", "in the paper")
+    head = (
+        "test results; ↑ higher or ↓ lower is better",
+        "GRU",
+        "MuFuRU",
+        "MuFuRU − GRU",
+        "runs",
+        "parameters",
+        "in the paper",
+    )
     rows = []
     for (row, *summaries), sizes, difference, published in ((lead[:3], *lead[3:]) for lead in leads(reports, records)):
         measure = row.measure
@@ -236,7 +256,7 @@ def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
             stated = f"{published[0]:.1f}, {published[1]:.1f}: {change}"
         several = " / ".join(str(summary.n) if summary else MISSING for summary in summaries)
         cells = (*map(measure.interval, summaries), measure.change(difference), several, " / ".join(sizes), stated)
-        rows.append((f"{row.title}: {measure.name}", "lower" if measure.lower_is_better else "higher", *cells))
+        rows.append((f"{row.title}: {measure.name} {'↓' if measure.lower_is_better else '↑'}", *cells))
     return Table("", head, tuple(rows))
 
 

@@ -1,17 +1,25 @@
 """The page of any finished runs: a row for each, learning curves, settings and how to rerun."""
 
+import json
 from collections.abc import Iterable
+from textwrap import wrap
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import inspection, results, runs
+from mufuru.experiments.report import inspection, plots, results, runs
 from mufuru.experiments.report.claims import AUTHORS
 from mufuru.experiments.report.experiment import Report
 from mufuru.experiments.report.figures import EVERY_LOOK
-from mufuru.experiments.report.page import MISSING, Block, Command, Page, Section, Table, count
+from mufuru.experiments.report.measure import Measure, Summary, summarise
+from mufuru.experiments.report.page import MISSING, Block, Command, Folded, Page, Picture, Section, Table, count
 from mufuru.experiments.report.runs import Lines, Runs
+from mufuru.experiments.tasks import KINDS
 
 MOST_LINES = 8
 """Maximum lines in a figure of learning curves: more cannot be distinguished."""
+MOST_ROWS = 24
+"""Maximum settings in a figure of test results."""
+ROW = 44
+"""Letters in a line of a setting's name."""
 MOST_PANELS = 3
 """More would be too small to read."""
 
@@ -25,17 +33,71 @@ def page(records: Runs, reports: Iterable[Report]) -> Page:
         some = [record for record in records if record.task == task]
         settings = results.settings({"value": some}, "Every setting. Where runs differ, all values")
         sections.append(Section(f"{task}: results", tuple(_task(task, some, report))))
-        sections.append(Section(f"{task}: settings", (settings,)))
+        sections.append(Section(f"{task}: settings", (Folded("Every setting", settings),)))
     rerun: list[Block] = [results.environment(records)]
     if commands := results.commands(records):
         rerun += ["The commands that made these runs:", Command("\n".join(commands))]
     made = count(len(records), "finished run")
     sections.append(Section("How to rerun", tuple(rerun)))
-    return Page(f"mufuru: {made}", f"{made} of {', '.join(tasks)}.", tuple(sections))
+    best = [headline(task, some) for task in tasks for some in by_data(task, records)]
+    return Page(f"mufuru: {made}", " ".join([*filter(None, best), f"{made} of {', '.join(tasks)}."]), tuple(sections))
+
+
+def by_data(task: str, records: Runs) -> list[list[Record]]:
+    """Return the runs of a task, those on the same data together: only they can be compared."""
+    here = [record for record in records if record.task == task]
+    return list(runs.grouped(here, lambda record: json.dumps(runs.setting(record, "data"), sort_keys=True)).values())
+
+
+def headline(task: str, records: Runs) -> str:
+    """Return the best test result of a task and the next one in a sentence; "" where nothing was tested."""
+    measure, tested = measured(task, records)
+    ranked = sorted(tested, key=lambda name: tested[name].mean, reverse=not measure.lower_is_better)
+    if not ranked:
+        return ""
+    said = [f"{measure.value(tested[name].mean)} by {name} ({count(tested[name].n, 'run')})" for name in ranked[:2]]
+    side = "lower" if measure.lower_is_better else "higher"
+    data = str(runs.setting(records[0], "data.data") or "").rpartition("/")[2]
+    return f"{task}{f' ({data})' if data else ''}: test {measure.name} {', then '.join(said)}; {side} is better."
+
+
+def measured(task: str, records: Runs) -> tuple[Measure, dict[str, Summary]]:
+    """Return the metric by which a task chooses weights, and the test results of runs that differ in their seed alone,
+    by their settings."""
+    make = KINDS[task].make if task in KINDS else None
+    key, higher = getattr(make, "metric", "loss"), getattr(make, "higher_is_better", False)
+    found = {
+        name: [value for record in some if (value := runs.metric(record, "test", key)) is not None]
+        for name, some in runs.by_settings(records).items()
+    }
+    tested = {name: summarise(values) for name, values in found.items() if values}
+    most = max((abs(value) for summary in tested.values() for value in summary.values), default=0.0)
+    digits = 3 if most < 10 else 1 if most < 1000 else 0
+    return Measure(key, digits=digits, lower_is_better=not higher), tested
+
+
+def compared(name: str, records: Runs) -> list[Block]:
+    """Return the test results of a task as a figure, where there are two settings or more to compare."""
+    measure, tested = measured(records[0].task, records)
+    if len(tested) < 2:
+        return []
+    cells = {name: runs.cell_of(some[0]) for name, some in runs.by_settings(records).items()}
+    shown = dict(list(tested.items())[:MOST_ROWS])
+    drawn = {"\n".join(wrap(name, ROW)): (cells[name], summary) for name, summary in shown.items()}
+    caption = f"Test {measure.name}: mean (mark), 95 % interval (bar, from two runs up) and every run (faint marks)."
+    if len(tested) > len(shown):
+        caption += f" The first {len(shown)} of {len(tested)} settings."
+    alt = f"Dot plot of test {measure.name} of {', '.join(shown)}; the numbers are in the next table"
+    return [Picture(name, lambda: plots.models(drawn, measure, {}), alt, caption)]
 
 
 def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
-    blocks: list[Block] = [_table(records)]
+    blocks: list[Block] = [
+        block
+        for place, some in enumerate(by_data(task, records), 1)
+        for block in compared(f"{task}-test-{place}", some)
+    ]
+    blocks.append(_table(records))
     if report and report.numbers and all(map(runs.on_papers_data, records)):
         metric = f"test {report.measure.name}"
         rows = tuple((model, metric, f"{value:g}", report.place) for model, value in report.numbers.items())

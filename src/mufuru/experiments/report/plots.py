@@ -116,7 +116,9 @@ def middle(values: list[float]) -> tuple[float, float]:
 
 def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, max(1, len(labels))))
+    # as many as stand side by side in the width of the figure
+    fit = int(figure.get_figwidth() * 12 // max(map(len, labels), default=1))
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(4, max(1, len(labels)), max(1, fit)))
 
 
 class Weights(NamedTuple):

@@ -39,7 +39,7 @@ def _block(block: Block) -> str:
             return _table(block)
         case Picture():
             return (
-                f'<figure>\n<div class="picture" role="region" tabindex="0" aria-label="{escape(block.name)}">'
+                f'<figure>\n<div class="picture" role="group" tabindex="0" aria-label="{escape(block.name)}">'
                 f"{_inline(block)}</div>\n<figcaption>{escape(block.caption)}</figcaption>\n</figure>"
             )
         case Command():
@@ -73,7 +73,7 @@ def _table(content: Table) -> str:
     kind = ' class="wordy"' if content.wordy else ""
     label = escape(content.caption.split(".")[0], quote=True)
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table{kind}>\n'
+        f'<div class="scroll" role="group" tabindex="0" aria-label="{label}"><table{kind}>\n'
         f"<caption><span>{escape(content.caption)}</span></caption>\n"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>"
     )

@@ -164,11 +164,18 @@ def by_settings(records: Runs) -> dict[str, list[Record]]:
     differ = [path for path in varying(records) if path not in (*MODEL, "cell", "seed")]
 
     def named(record: Record) -> str:
-        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {plain(setting(record, path))}" for path in differ]
+        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {_end(record, path, records)}" for path in differ]
         return ", ".join([model(record), *changes])
 
     ordered = sorted(records, key=lambda record: [_order(setting(record, path)) for path in differ])
     return grouped((record for some in by_model(ordered).values() for record in some), named)
+
+
+def _end(record: Record, path: str, records: Runs) -> str:
+    """Write a setting; of the path of a file its end alone, if that tells the runs apart."""
+    every = {plain(setting(other, path)) for other in records}
+    value = plain(setting(record, path))
+    return value.rpartition("/")[2] if len({other.rpartition("/")[2] for other in every}) == len(every) else value
 
 
 def varying(records: Runs) -> list[str]:

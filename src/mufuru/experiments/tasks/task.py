@@ -1,5 +1,6 @@
 """Interface of a task: data, model, step and metrics for the engine, and hooks for the commands that use a model."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ State = Any
 
 TOP = 10
 """Number of likeliest labels or words of a prediction."""
+KEPT, KEPT_CHARACTERS, KEPT_STEPS, KEPT_STEPS_BOTH_WAYS = 40, 4_000, 300, 100
+"""Number of validation texts that a run keeps for the explorer, and their sizes: it reads no longer ones."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class Task(Protocol):
     """One experiment: made from its settings alone, so that the same settings give the same data in the same order.
 
     It may have a `description`, a sentence about its data that is printed when a run begins; a `layout`, as JSON, of
-    the user's files, which the run folder keeps for `mufuru predict` and `evaluate --data`; `examples()`, a few texts
-    for the explorer that a finished run keeps in its folder; and `check_new`, which
+    the user's files, which the run folder keeps for `mufuru predict` and `evaluate --data`; `examples()`, up to
+    `KEPT` texts of the validation data for the explorer that a finished run keeps in its folder; and `check_new`, which
     refuses settings or data for a new run, not for one that exists. `complete(model)` may change the
     selected model before it is tested, and returns whether it did; doing it twice is doing it once.
     `details(model, split)` returns more than metrics for `mufuru evaluate`, ready for JSON. One run can be trained on
@@ -177,7 +180,8 @@ class StepPrediction:
     """The prediction after a step."""
 
     top: list[tuple[str, float]]
-    """The likeliest labels or words and their probabilities, the likeliest first."""
+    """The likeliest labels or words and their probabilities, the likeliest first; or estimates of a number and their
+    places from 0 to 1 on the reader's scale."""
     truth: str | None = None
     """The correct label, where it is known."""
     came: float | None = None
@@ -191,6 +195,8 @@ class Reader(ABC):
     takes: str
     """The user's input: formula, words, characters or series."""
     examples: ClassVar[tuple[str, ...]] = ()
+    estimates: ClassVar[str] = ""
+    """Name of the number that is predicted; "" where predictions are labels or words with probabilities."""
 
     def __init__(self, model: Any, config: Any) -> None:
         self.model, self.config = model.eval(), config
@@ -210,6 +216,11 @@ class Reader(ABC):
         """The labels of the predictions, where there are few of them."""
         return ()
 
+    @property
+    def corpus(self) -> tuple[str, ...]:
+        """Texts to search for a run that has kept none."""
+        return self.examples
+
     @abstractmethod
     def steps(self, text: str) -> Steps:
         """Return the steps of a text; a DataError or SettingError says what is wrong with it."""
@@ -228,6 +239,10 @@ class Reader(ABC):
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
         """Return a prediction after each step, from the steps up to it alone."""
 
+    def scale(self, steps: Steps) -> tuple[float, float] | None:
+        """Return the numbers at the places 0 and 1 of estimates; None for probabilities."""
+        return None
+
 
 def prefixes(rows: Tensor) -> PackedSequence:
     """Return all prefixes of a sequence (steps, ...), the longest first."""
@@ -240,6 +255,17 @@ def ranked(probabilities: Tensor, labels: tuple[str, ...]) -> list[list[tuple[st
     values, places = probabilities.topk(min(TOP, len(labels)), 1)
     rows = zip(values.tolist(), places.tolist(), strict=True)
     return [[(labels[k], round(p, 6)) for p, k in zip(ps, ks, strict=True)] for ps, ks in rows]
+
+
+def place_of(value: float, low: float, high: float) -> float:
+    """Return the place of an estimate on a scale, from 0 to 1; beyond its ends it is at them."""
+    return round(min(1.0, max(0.0, (value - low) / (high - low))), 6) if high > low else 0.5
+
+
+def told(value: float, low: float, high: float) -> str:
+    """Write an estimate to a thousandth of its scale."""
+    places = 3 - math.floor(math.log10(high - low)) if high > low else 3
+    return f"{value:.{min(max(places, 0), 9)}f}"
 
 
 def unknown_note(missing: Iterable[str]) -> list[str]:

@@ -3,20 +3,33 @@
 const kept = new Map();
 const MOST = 80;
 
-/** All runs, with what can be asked of them. */
-export async function runs() {
-  return (await fetched("/api/runs")).runs;
+/** All runs, with what can be asked of them, and whether the server can train a model. */
+export function runs() {
+  return fetched("/api/runs");
+}
+
+/** The tokens of kept texts at which a unit did what it did at a token. */
+export function alike(place) {
+  return posted("/api/alike", JSON.stringify(place));
+}
+
+/** The lesson as it is, or as it is after a wish. */
+export function lesson(wish) {
+  return wish ? posted("/api/learn", JSON.stringify(wish)) : fetched("/api/learn");
 }
 
 /** The numbers of a view; a refusal is an Error with the server's sentence. */
 export async function read(view, signal) {
   const body = JSON.stringify(view);
   if (kept.has(body)) return kept.get(body);
-  const headers = { "content-type": "application/json" };
-  const answer = await fetched("/api/read", { method: "POST", headers, body, signal });
+  const answer = await posted("/api/read", body, signal);
   kept.set(body, answer);
   if (kept.size > MOST) kept.delete(kept.keys().next().value);
   return answer;
+}
+
+function posted(address, body, signal) {
+  return fetched(address, { method: "POST", headers: { "content-type": "application/json" }, body, signal });
 }
 
 async function fetched(address, options) {

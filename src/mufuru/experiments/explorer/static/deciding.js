@@ -7,7 +7,8 @@ const LONGEST = 60;
 
 /** Whether it can be asked: of labels, of few tokens, and while nothing is forbidden or forced. */
 export function canAsk({ info, answer, baseline }) {
-  return Boolean(answer?.ops && answer.ops.length > 1 && info.kind !== "lm" && !baseline && answer.tokens.length <= LONGEST);
+  const labels = info.kind !== "lm" && !info.estimates;
+  return Boolean(answer?.ops && answer.ops.length > 1 && labels && !baseline && answer.tokens.length <= LONGEST);
 }
 
 /** The operation without which the answer changes, by the surest change; null if there is none. */

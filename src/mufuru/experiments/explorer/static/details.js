@@ -40,17 +40,17 @@ export function distribution(answer, info, token, baseline) {
   const rows = top.map(([label, p]) => {
     const share = html("i", {});
     share.style.width = `${(100 * p) / most}%`;
-    const was = before && (before.has(label) ? `was ${percent(before.get(label))}` : "was rarer");
+    const was = !answer.scale && before && (before.has(label) ? `was ${percent(before.get(label))}` : "was rarer");
     const mark = truth === label ? html("em", {}, " truth") : null;
     return html("li", {},
-      html("span", { class: "name" }, visible(label, 24), mark), html("span", { class: "share" }, share),
-      html("span", { class: "p" }, percent(p), was ? html("small", {}, was) : null));
+      html("span", { class: "name" }, visible(label, 40), mark), html("span", { class: "share" }, share),
+      answer.scale ? null : html("span", { class: "p" }, percent(p), was ? html("small", {}, was) : null));
   });
   const name = visible(answer.tokens[token]);
   const next = came === undefined ? null : `“${visible(answer.tokens[token + 1])}” came, with ${percent(came)}`;
   return html("section", { class: "detail" },
     html("h3", {}, `${info.kind === "lm" ? "Next" : "Prediction"} after “${name}”`),
-    next && html("p", { class: "quiet" }, next), html("ol", { class: "bars" }, ...rows));
+    next && html("p", { class: "quiet" }, next), html("ol", { class: answer.scale ? "bars wide" : "bars" }, ...rows));
 }
 
 /** A box that scrolls on its own, also by keyboard. */

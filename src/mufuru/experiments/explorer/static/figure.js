@@ -5,7 +5,7 @@
 import { LEVELS, inkOn, levelOf, rampOf, shade } from "./colour.js";
 import { svg, text, visible } from "./dom.js";
 import { ceiling, focus, titleOf } from "./predictions.js";
-import { chart, chartLabels } from "./series.js";
+import { chart, chartLabels, written } from "./series.js";
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", Roboto, sans-serif';
 
@@ -64,7 +64,9 @@ function rowLabels(answer, info, place, { colours, unit, mode, cells: shown }) {
   const at = (y, content, more = {}) => text(right, y, content, { "text-anchor": "end", fill: colours.ink, ...more });
   const title = (y, content) => text(0, y - 12, content, { fill: colours.quiet, "font-size": 11, "font-weight": 600 });
   const parts = [title(place.prediction, titleOf(info)), ...(place.chart ? chartLabels(answer, place, at, title) : [])];
-  for (const [p, name] of [[1, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`], [0, "0"]]) {
+  const ends = answer.scale ?? [0, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`];
+  for (const [p, end] of ends.entries()) {
+    const name = typeof end === "number" ? written(end) : end;
     parts.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
   }
   if (answer.ops) {

@@ -6,6 +6,7 @@ import { picture, savePng, saveSvg } from "./download.js";
 import { canAsk, deciding, inSentence } from "./deciding.js";
 import { html, visible } from "./dom.js";
 import { guide } from "./guide.js";
+import { learn } from "./learn.js";
 import { fromFragment, toFragment } from "./link.js";
 import { chosenToken, panel, sayChosen, sayVerdict } from "./panel.js";
 import { forRun, switches, union } from "./switches.js";
@@ -113,7 +114,7 @@ async function answers(info, signal) {
   try {
     const [baseline, answer] = await Promise.all([
       intervened ? api.read(view, signal) : null, api.read(intervened ? { ...view, forbid, force } : view, signal)]);
-    return { info, answer, baseline };
+    return { info, answer, baseline, view: { ...view, forbid, force } };
   } catch (error) {
     if (error.name === "AbortError") throw error;
     return { info, error: error.message };
@@ -284,11 +285,21 @@ function nextTheme() {
   render();
 }
 
+/** Show a run that the server has only now, beside the first one that reads the same. */
+async function explore(name) {
+  runs = (await api.runs()).runs;
+  const info = infoOf(name), text = textFor(info);
+  set({ run: name, with: innerWidth < 700 ? "" : peers(info)[0]?.name ?? "", text, token: -1, forbid: [], force: "" });
+  by("panels").scrollIntoView({ block: "start" });
+}
+
 async function begin() {
   const theme = localStorage.getItem("theme") ?? "";
   showTheme(theme in THEMES ? theme : "");
   try {
-    runs = await api.runs();
+    const found = await api.runs();
+    runs = found.runs;
+    if (found.learns) learn(by, explore);
   } catch (error) {
     by("messages").replaceChildren(html("p", { class: "error" }, error.message));
     return;

@@ -8,10 +8,11 @@ import { layout, under } from "./layout.js";
 import { overview } from "./overview.js";
 import { inWords } from "./predictions.js";
 import { forRun } from "./switches.js";
+import { search } from "./search.js";
 import { tables } from "./tables.js";
 
 /** A run's element, and its picture's parts for a download. `choose({token, unit})` is called on clicks and keys. */
-export function panel({ info, answer, baseline, error }, state, width, choose) {
+export function panel({ info, answer, baseline, error, view }, state, width, choose) {
   const name = { "aria-label": info.name, "data-run": info.name };
   const element = html("article", { class: "card panel", ...name }, html("h2", {}, info.name));
   if (!answer) {
@@ -29,6 +30,7 @@ export function panel({ info, answer, baseline, error }, state, width, choose) {
   const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, baseline ? 330 : 220) };
   const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
   const behind = decomposition(answer, chosen.token) ?? noOperations(info);
+  if (answer.unit) behind.append(search({ ...view, token: chosen.token }, choose));
   const box = figure(picture, answer, info, place, chosen, readout, choose);
   const wider = place.labels + place.body > 1.25 * width;
   element.append(
@@ -52,14 +54,14 @@ export function chosenToken(token, answer) {
 
 /** A run's last prediction in a sentence, for the place where operations are forbidden. */
 export function sayVerdict({ info, answer, baseline }) {
-  const now = inWords(answer.predictions.at(-1)), before = baseline && inWords(baseline.predictions.at(-1));
+  const now = inWords(answer.predictions.at(-1), answer), before = baseline && inWords(baseline.predictions.at(-1), baseline);
   return `${info.name} says ${now}${before ? ` (with all operations ${before})` : ""}.`;
 }
 
 /** The text of the live region. */
 export function sayChosen(answer, { token, unit }) {
   const where = `“${visible(answer.tokens[token])}”, token ${token + 1} of ${answer.tokens.length}`;
-  return `${where}: ${inWords(answer.predictions[token])}; ${sayUnit(answer, token, unit)}`;
+  return `${where}: ${inWords(answer.predictions[token], answer)}; ${sayUnit(answer, token, unit)}`;
 }
 
 function sayUnit(answer, token, unit) {
@@ -76,7 +78,7 @@ function titles(answer, info, state, tokens) {
   const text = tokens.join(info.takes === "characters" ? "" : " ");
   return {
     title: `${info.name} (${info.cell}, ${info.units} units)`,
-    subtitle: `${without.length ? `${without.join(", ")}: ` : ""}${text} → ${inWords(answer.predictions.at(-1))}`,
+    subtitle: `${without.length ? `${without.join(", ")}: ` : ""}${text} → ${inWords(answer.predictions.at(-1), answer)}`,
   };
 }
 
@@ -85,21 +87,25 @@ function facts(info) {
   const found = [info.cell, count(info.units, "unit")];
   if (info.layers > 1) found.push(count(info.layers, "layer"));
   found.push(count(info.parameters, "parameter"));
-  const { accuracy, perplexity } = info.scores;
+  const { accuracy, perplexity, rmse, mase } = info.scores;
   if (accuracy !== undefined) found.push(`test accuracy ${(100 * accuracy).toFixed(1)} %`);
   if (perplexity !== undefined) found.push(`test perplexity ${perplexity.toFixed(1)}`);
+  if (rmse !== undefined) found.push(`test RMSE ${rmse.toPrecision(3)}`);
+  if (mase !== undefined) found.push(`test MASE ${mase.toPrecision(3)}`);
   return found.join(" · ");
 }
 
 /** The last prediction, and the one with all operations. */
 function headline(answer, info, baseline) {
   const { top, truth } = answer.predictions.at(-1), [label, p] = top[0], right = truth === label;
-  const parts = [html("b", {}, visible(label, 24)), html("span", { class: "p" }, percent(p))];
-  if (info.kind === "lm") parts.unshift(html("span", { class: "quiet" }, "next"));
+  const named = info.estimates || (info.kind === "lm" ? "next" : "");
+  const parts = [html("b", {}, visible(label, 40))];
+  if (named) parts.unshift(html("span", { class: "quiet" }, named));
+  if (!info.estimates) parts.push(html("span", { class: "p" }, percent(p)));
   if (truth) parts.push(html("span", { class: right ? "right" : "wrong" }, right ? "✓ right" : `✗ it is ${truth}`));
   if (baseline) {
     const [before, was] = baseline.predictions.at(-1).top[0];
-    const change = `with all operations: ${visible(before, 24)} ${percent(was)}`;
+    const change = `with all operations: ${visible(before, 40)}${info.estimates ? "" : ` ${percent(was)}`}`;
     parts.push(html("span", { class: before === label ? "quiet" : "changed" }, change));
   }
   return html("p", { class: "headline" }, ...parts);
@@ -112,7 +118,7 @@ function noOperations(info) {
 
 function description(answer, info) {
   const rows = `predictions, ${answer.ops ? "operation weights, leading operations and " : ""}states over ${answer.tokens.length} tokens`;
-  const end = `It says ${inWords(answer.predictions.at(-1))}. All numbers are in the tables.`;
+  const end = `It says ${inWords(answer.predictions.at(-1), answer)}. All numbers are in the tables.`;
   return `Figure of ${info.name}: ${rows}. ${end}`;
 }
 
@@ -156,5 +162,5 @@ function sayUnder(answer, { token, op, unit }) {
     return `${name}, ${answer.ops[op]}: mean weight ${mean}, in unit ${answer.unit.index} ${own}`;
   }
   if (unit >= 0) return `${name}, ${sayUnit(answer, token, unit)}`;
-  return `${name}: ${inWords(answer.predictions[token])}`;
+  return `${name}: ${inWords(answer.predictions[token], answer)}`;
 }

@@ -4,6 +4,7 @@ import { percent, visible } from "./dom.js";
 
 /** The title of the row of bars. */
 export function titleOf(info) {
+  if (info.estimates) return visible(info.estimates, 14);
   if (info.kind === "lm") return "P(what came)";
   return info.labels.length === 2 ? `P(${visible(info.labels[1], 9)})` : "Best label";
 }
@@ -25,8 +26,9 @@ export function ceiling(answer, info) {
 }
 
 /** A prediction in words. */
-export function inWords(prediction) {
+export function inWords(prediction, { scale }) {
   const [label, p] = prediction.top[0];
+  if (scale) return visible(label, 40);
   const right = prediction.truth ? (prediction.truth === label ? ", which is right" : ", which is wrong") : "";
   return `${visible(label, 30)}, ${percent(p)}${right}`;
 }

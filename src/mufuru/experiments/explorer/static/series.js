@@ -29,10 +29,15 @@ export function chart(answer, place, { colours, token }) {
 
 /** The title and both ends of the scale. */
 export function chartLabels(answer, place, at, title) {
-  const [low, high] = boundsOf(valuesOf(answer)), written = (value) => String(Number(value.toPrecision(3))).replace("-", "−");
+  const [low, high] = boundsOf(valuesOf(answer));
   const small = { "font-size": 10 };
   const ends = low === high ? [low] : [low, high];
   return [title(20, "Series"), ...ends.map((value) => at(level(value, [low, high], place), written(value), small))];
+}
+
+/** A number of the data in few places. */
+export function written(value) {
+  return String(Number(value.toPrecision(3))).replace("-", "−");
 }
 
 /** The numbers of every step, one for each channel, as far as tokens show them. */

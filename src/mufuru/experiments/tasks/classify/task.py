@@ -24,13 +24,22 @@ from mufuru.experiments.tasks.classify import scores
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Encoded, Standardise, encode, shuffled
 from mufuru.experiments.tasks.classify.use import known_of, written
-from mufuru.experiments.tasks.task import Batches, HowToRead, State, Step, Totals, packed_rows
+from mufuru.experiments.tasks.task import (
+    KEPT,
+    KEPT_CHARACTERS,
+    KEPT_STEPS,
+    KEPT_STEPS_BOTH_WAYS,
+    Batches,
+    HowToRead,
+    State,
+    Step,
+    Totals,
+    packed_rows,
+)
 from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
-EXAMPLES, EXAMPLE_CHARACTERS, EXAMPLE_STEPS, EXAMPLE_STEPS_BOTH_WAYS = 5, 4_000, 300, 100
-"""Number of examples that a run keeps, and their sizes: the explorer reads no longer ones."""
 
 
 class LabelledTask:
@@ -107,6 +116,21 @@ class LabelledTask:
         """Return some sequences."""
         return Batch(packed_rows(batch.inputs, rows), batch.targets[rows], batch.which[rows])
 
+    def examples(self) -> list[str]:
+        """Return validation sequences as the explorer reads them."""
+        most = KEPT_STEPS_BOTH_WAYS if self.config.cell.bidirectional else KEPT_STEPS
+        sequences = self.labelled.valid.sequences
+        texts = dict.fromkeys(self.written(sequences[row][:most]) for row in islice(self.example_rows(), 4 * KEPT))
+        return [text for text in texts if len(text) <= KEPT_CHARACTERS][:KEPT]
+
+    def written(self, sequence: Any) -> str:
+        """Return a sequence as the explorer reads it."""
+        return written(sequence, self.config)
+
+    def example_rows(self) -> Iterable[int]:
+        """Return the rows of validation in the order in which they are examples."""
+        return range(len(self.labelled.valid))
+
     def inspect(self, model: nn.Module) -> dict[str, Any]:
         """Return a description of the data, and a MuFuRU's operations over validation by class of the word it reads,
         `operation_weights`."""
@@ -134,8 +158,8 @@ class ClassifyTask(LabelledTask):
         super().__init__(config, data)
         self.class_weights = None if config.class_weights == "none" else balanced(data.train.targets, len(data.labels))
 
-    def examples(self) -> list[str]:
-        """Return a few validation sequences as the explorer reads them: the first of each label, then the second."""
+    def example_rows(self) -> list[int]:
+        """Return the first of each label, then the second."""
         valid = self.labelled.valid
         targets = valid.targets.argmax(1) if valid.targets.is_floating_point() else valid.targets
         seen: Counter[int] = Counter()
@@ -143,9 +167,7 @@ class ClassifyTask(LabelledTask):
         for row, label in enumerate(targets.tolist()):
             turns.append((seen[label], row))
             seen[label] += 1
-        most = EXAMPLE_STEPS_BOTH_WAYS if self.config.cell.bidirectional else EXAMPLE_STEPS
-        texts = (written(valid.sequences[row][:most], self.config) for _, row in sorted(turns))
-        return list(islice((text for text in texts if len(text) <= EXAMPLE_CHARACTERS), EXAMPLES))
+        return [row for _, row in sorted(turns)]
 
     def check_new(self) -> None:
         """Refuse numbers to predict as labels, and other data that is probably meant otherwise."""

@@ -3,7 +3,7 @@
 from mufuru.experiments.tasks.forecast.config import PRESETS, ForecastConfig
 from mufuru.experiments.tasks.forecast.model import Forecaster
 from mufuru.experiments.tasks.forecast.task import ForecastTask, NewSeries
-from mufuru.experiments.tasks.forecast.use import Predictor
+from mufuru.experiments.tasks.forecast.use import ForecastReader, Predictor
 from mufuru.experiments.tasks.task import Kind
 
 __all__ = ["KIND", "PRESETS", "ForecastConfig", "ForecastTask"]
@@ -15,6 +15,7 @@ KIND = Kind(
     restore=Forecaster.restored,
     predictor=Predictor,
     new_data=NewSeries,
+    reader=ForecastReader,
     noun="forecaster of series",
     data="series of numbers",
     pipeline=lambda config: "time-series-forecasting",

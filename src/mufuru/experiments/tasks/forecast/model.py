@@ -68,20 +68,29 @@ class Forecaster(TaskModel):
         return rising * standard.deviation[:, None, None] + standard.mean[:, None, None]
 
     def standard(self, inputs: Tensor) -> Standard:
-        config, values = self.config, inputs[:, :, 0]
+        config = self.config
+        x, mean, deviation = self.standardised(inputs)
+        _, state = self.reader(x)
+        naive = x[-config.season :, :, 0][torch.arange(config.horizon) % config.season].T
+        return Standard(self.quantiles(self.reader.last(state), naive), naive, mean, deviation)
+
+    def standardised(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the layer's inputs, and mean and deviation of each window."""
+        values = inputs[:, :, 0]
         mean = values.mean(0)
         deviation = (values - mean).square().mean(0).sqrt()
         # what is left of equal values is rounding
         deviation = torch.where(deviation > 1e-6 * mean.abs(), deviation, 1.0)
-        window = (values - mean) / deviation
-        x = window.unsqueeze(-1)
+        x = ((values - mean) / deviation).unsqueeze(-1)
         if self.covariates is not None:
             x = torch.cat((x, self.covariates(inputs[:, :, 1:])), -1)
-        _, state = self.reader(x)
-        change = self.output(self.output_dropout(self.reader.last(state)))
-        naive = window[-config.season :][torch.arange(config.horizon) % config.season].T
-        quantiles = naive.unsqueeze(-1) + change.unflatten(1, (config.horizon, len(config.quantiles)))
-        return Standard(quantiles, naive, mean, deviation)
+        return x, mean, deviation
+
+    def quantiles(self, states: Tensor, naive: Tensor) -> Tensor:
+        """Return (batch, horizon, quantiles) of the last states, (batch, hidden), beside the naive forecasts."""
+        change = self.output(self.output_dropout(states))
+        shifts: Tensor = change.unflatten(1, (self.config.horizon, len(self.config.quantiles)))
+        return naive.unsqueeze(-1) + shifts
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
         """Return random windows that are this much longer than a season, which is the least."""

@@ -11,10 +11,11 @@ from mufuru.experiments.data import PARTS, DataError
 from mufuru.experiments.data import series as series_files
 from mufuru.experiments.data.series import Loaded, Series
 from mufuru.experiments.draws import permutation
+from mufuru.experiments.tasks.classify.use import written
 from mufuru.experiments.tasks.forecast.config import ForecastConfig, SeriesConfig
 from mufuru.experiments.tasks.forecast.model import Columns, Forecaster
 from mufuru.experiments.tasks.regress.task import pinball
-from mufuru.experiments.tasks.task import Batches, HowToRead, State, Step, Totals
+from mufuru.experiments.tasks.task import KEPT, Batches, HowToRead, State, Step, Totals
 
 EVALUATION_BATCH = 200
 """Windows at a time where nothing is trained; no metric depends on it."""
@@ -131,6 +132,12 @@ class ForecastTask:
         names = ("loss", "mase", "naive_mase", "smape", "naive_smape")
         more = ("coverage",) if len(self.config.quantiles) > 1 else ()
         return {name: totals.mean(name) for name in (*names, *more)}
+
+    def examples(self) -> list[str]:
+        """Return windows before origins of validation, spread over it, as the explorer reads them."""
+        origins = self.origins["valid"][:, 0]
+        chosen = origins[:: -(-len(origins) // KEPT)].tolist()
+        return [written(self.values[origin - self.config.steps : origin], self.config) for origin in chosen]
 
     def inspect(self, model: Any) -> dict[str, Any]:
         """Return a description of the data and some "forecasts": of several series the last one of each, of a single

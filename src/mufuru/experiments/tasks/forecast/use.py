@@ -1,19 +1,21 @@
-"""Use of a trained forecaster: the next values of new series, or of longer ones, with intervals."""
+"""Use of a trained forecaster: the next values of series, with intervals, and the explorer's view."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from mufuru.experiments.data import DataError
 from mufuru.experiments.data.lines import read_input
 from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.series import Series
+from mufuru.experiments.tasks.classify.use import one_line
 from mufuru.experiments.tasks.forecast.config import ForecastConfig
 from mufuru.experiments.tasks.forecast.model import Forecaster
 from mufuru.experiments.tasks.forecast.task import load_alike
-from mufuru.experiments.tasks.task import HowToRead
+from mufuru.experiments.tasks.task import TOP, HowToRead, Reader, StepPrediction, Steps, place_of, prefixes, told
 
 AS_TRAINED = HowToRead()
 
@@ -74,3 +76,48 @@ class Predictor:
             rest = {f"{level:g}": values for level, values in zip(levels, row, strict=True) if level != 0.5}
             found.append(Forecast(series.name, row[levels.index(0.5)], rest))
         return found
+
+
+class ForecastReader(Reader):
+    """Reader of series for the explorer: the values to come, foretold from the state after each step.
+
+    The model standardises a whole window, so the numbers before its last step are what it would say if the window were
+    known and its reading ended there; the last are its forecast.
+    """
+
+    takes = "series"
+    estimates = "next value"
+
+    def steps(self, text: str) -> Steps:
+        read, most = Predictor(self.model, self.config).read(one_line(text)).values, self.config.steps
+        notes = [f"The model reads the last {most} values alone."] if len(read) > most else []
+        tokens = [" ".join(f"{value:.4g}" for value in step) for step in read[-most:].tolist()]
+        return Steps(tokens, read[-most:], notes)
+
+    def embed(self, x: Tensor) -> Tensor:
+        embedded: Tensor = self.model.standardised(x)[0]
+        return embedded
+
+    def scale(self, steps: Steps) -> tuple[float, float]:
+        lowest, highest = steps.x[:, 0].aminmax()
+        return float(lowest), float(highest)
+
+    def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
+        x, mean, deviation = (tensor[..., 0, :] if tensor.dim() > 1 else tensor
+                              for tensor in self.model.standardised(steps.x.unsqueeze(1)))  # fmt: skip
+        states = self.layer.last(self.layer(prefixes(x))[1]).flip(0) if self.both_ways else outputs
+        now = torch.arange(len(x)).unsqueeze(1)
+        before = now + 1 - self.config.season + torch.arange(self.config.horizon) % self.config.season
+        # a season before the window is not known: the last value is nearest
+        naive = x[:, 0][torch.where(before < 0, now, before)]
+        rising = self.model.quantiles(states, naive).sort(-1).values * deviation + mean
+        ends = self.scale(steps)
+        return [StepPrediction([self._said(number, row, ends) for number, row in enumerate(rows[:TOP], 1)])
+                for rows in rising.tolist()]  # fmt: skip
+
+    def _said(self, number: int, row: list[float], ends: tuple[float, float]) -> tuple[str, float]:
+        """Return a value to come with its interval, and its place on the scale."""
+        median = row[self.config.quantiles.index(0.5)]
+        ahead = f"+{number}: " if self.config.horizon > 1 else ""
+        interval = f" ({told(row[0], *ends)} to {told(row[-1], *ends)})" if len(row) > 1 else ""
+        return f"{ahead}{told(median, *ends)}{interval}", place_of(median, *ends)

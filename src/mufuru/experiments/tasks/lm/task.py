@@ -15,10 +15,12 @@ from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import detach, traced
 from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
-from mufuru.experiments.tasks.task import State, Step, Totals
+from mufuru.experiments.tasks.task import KEPT, State, Step, Totals
 
 BLOCK = 1 << 20
 """Tokens counted at a time."""
+PASSAGE = {"words": 40, "word": 40, "bpe": 60, "char": 160}
+"""Tokens of a passage that a run keeps for the explorer."""
 LARGEST = 700.0
 """A loss whose exponential is still finite."""
 
@@ -118,12 +120,27 @@ class LMTask:
             metrics |= comparable(totals.loss, totals.sums["words"], totals.sums["bytes"])
         return metrics | ({"bits_per_character": loss / math.log(2)} if self.config.data.tokens == "char" else {})
 
+    def examples(self) -> list[str]:
+        """Return passages of the validation text, spread over it, each from the beginning of a line if there is one."""
+        valid, most = self.corpus.valid, PASSAGE[self.config.data.tokens]
+        apart = max(len(valid) // KEPT, most)
+        passages = (valid[start : start + most].long() for start in range(0, max(1, len(valid) - most), apart))
+        texts = (self.corpus.vocabulary.written(from_line(ids, self.corpus.vocabulary.line_end)) for ids in passages)
+        return list(dict.fromkeys(text for text in texts if text.strip()))
+
     def inspect(self, model: nn.Module) -> dict[str, Any]:
         """Return MuFuRU's mean operation weights by class of the token read, over validation; {} for other cells."""
         if self.config.cell.cell != "mufuru":
             return {}
         table = operation_weights(model, self.batches("valid"), self.corpus, self.config.data.tokens)
         return {"operation_weights": table}
+
+
+def from_line(ids: Tensor, line_end: int | None) -> list[int]:
+    """Return ids from the first line that begins in their first half."""
+    tokens: list[int] = ids.tolist()
+    first = tokens.index(line_end) + 1 if line_end in tokens[: len(tokens) // 2] else 0
+    return tokens[first:]
 
 
 def perplexity(loss: float) -> float:

@@ -2,6 +2,8 @@
 
 import re
 from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from math import isnan
 from typing import Any
 
@@ -10,13 +12,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import mufuru
-from mufuru.experiments.draws import permutation
+from mufuru.experiments.draws import Draws, permutation
 from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.logic.config import LogicConfig
-from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula, FormulaError, parse, sample_splits
+from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula, FormulaError, parse, sample_splits, sample_unique
 from mufuru.experiments.tasks.logic.model import Batch, FormulaReader, encode
 from mufuru.experiments.tasks.logic.probes import probes
 from mufuru.experiments.tasks.task import (
+    KEPT,
     Reader,
     State,
     Step,
@@ -113,6 +116,12 @@ class LogicReader(Reader):
     @property
     def labels(self) -> tuple[str, ...]:
         return LABELS
+
+    @cached_property
+    def corpus(self) -> tuple[str, ...]:
+        """Validation formulae, drawn as for the run."""
+        wanted = replace(self.config.splits["valid"], count=min(KEPT, self.config.valid_formulae))
+        return tuple(map(str, sample_unique(wanted, Draws("logic", "valid", self.config.seed))))
 
     def steps(self, text: str) -> Steps:
         tokens = unfinished(text)

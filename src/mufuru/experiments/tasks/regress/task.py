@@ -16,7 +16,7 @@ from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
 from mufuru.experiments.tasks.classify.use import SequenceReader, known_of
 from mufuru.experiments.tasks.regress.config import FilesConfig, RegressConfig
-from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals
+from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals, place_of, told
 from mufuru.experiments.tasks.words import Meaning
 
 
@@ -158,21 +158,21 @@ class Predictor(LabelPredictor):
 
 
 class RegressReader(SequenceReader):
-    """Reader of texts and series for the explorer: the estimate so far, as a share of the range of training."""
+    """Reader of texts and series for the explorer: the estimate so far, between the lowest and the highest target of
+    the training data."""
+
+    @property
+    def estimates(self) -> str:  # type: ignore[override]
+        return str(self.model.meaning.labels[0])
 
     @property
     def labels(self) -> tuple[str, ...]:
         return ()
 
-    def steps(self, text: str) -> Steps:
-        read = super().steps(text)
-        scale: Scale = self.model.meaning
-        note = (f"After each step: the {scale.labels[0]} so far. Its percentage is its place between the lowest and "
-                f"the highest of the training data, {scale.lowest:.4g} and {scale.highest:.4g}.")  # fmt: skip
-        return Steps(read.tokens, read.x, [*read.notes, note])
+    def scale(self, steps: Steps) -> tuple[float, float]:
+        return self.model.meaning.lowest, self.model.meaning.highest
 
     def predictions(self, logits: Tensor) -> list[StepPrediction]:
         scale: Scale = self.model.meaning
-        places = ((logits[:, 0].double() - scale.lowest) / (scale.highest - scale.lowest)).clamp(0, 1)
-        return [StepPrediction([(f"{value:.4g}", round(place, 6))])
-                for value, place in zip(logits[:, 0].tolist(), places.tolist(), strict=True)]  # fmt: skip
+        ends = scale.lowest, scale.highest
+        return [StepPrediction([(told(value, *ends), place_of(value, *ends))]) for value in logits[:, 0].tolist()]

@@ -1,6 +1,7 @@
 """The tagging task: sentences in, a label for each token out; accuracy, and the F1 of spans by seqeval."""
 
 import importlib
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from mufuru.experiments.data import DataError, tagged
 from mufuru.experiments.data.examples import Examples, Labelled
+from mufuru.experiments.data.text import CUTS
 from mufuru.experiments.tasks.classify.model import Batch, Encoded, encode
 from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.tag.config import TagConfig, TaggedFiles
@@ -60,6 +62,11 @@ class TagTask(LabelledTask):
         words = (word for text in texts for word in text)
         known = (signatures(word) for word in words if (word.lower() if self.config.lowercase else word) in rare)
         return [*texts, *(list(dict.fromkeys(forms)) for forms in known)]
+
+    def written(self, sequence: list[str]) -> str:
+        """Return the tokens of a sentence as a text, or as JSON where the text would be cut otherwise."""
+        text = super().written(sequence)
+        return text if CUTS[self.config.data.cut](text) == sequence else json.dumps(sequence, ensure_ascii=False)
 
     def encode(self, examples: Examples) -> Encoded:
         vocabulary = self.meaning.vocabulary
