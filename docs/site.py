@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
     content = FORMULA.sub(lambda match: convert(html.unescape(match[2]), display=_display[match[1]]), content)
-    return folded(content) if page.file.src_uri.startswith("reproduction/") else content
+    return folded(content) if '<h2 id="in-short"' in content else content
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

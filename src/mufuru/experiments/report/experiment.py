@@ -184,7 +184,8 @@ class Report:
                 there = of_part(chosen, name) if name in whole else chosen
                 missing = name if name in whole else self.main
                 blocks[name] = section.blocks(chosen) if there else [self.missing(missing)]
-        blocks["summary"] = self.summary(chosen, blocks.get("claims", [])) if chosen else []
+        if self.headlines:
+            blocks["summary"] = self.summary(chosen, blocks.get("claims", [])) if chosen else []
         blocks["settings"] = [self.settings(chosen)] if chosen else []
         blocks["versions"] = [results.environment(chosen)] if chosen else []
         return blocks
