@@ -105,9 +105,9 @@ def test_formulae_without_resets_and_operations_that_matter(probed: list[Record]
     assert first.rows[0][4:] == ("1.000 (1.000–1.000)", "100 % (34 %–100 %)", "0.900 (0.900–0.900)", "50, 50")
     assert len(first.rows) == 4 * 5
     rows = {row[0]: dict(zip(effects.head, row, strict=True)) for row in effects.rows}
-    assert rows["XNOR"]["mul"] == "0.200 (0.05)"
-    assert rows["XOR"]["mul"] == "0.000 (0.05)"
-    assert rows["XNOR"]["keep"] == "0.000 (0.70)"
+    assert rows["XNOR"]["mul"] == "+0.200 (0.05)"
+    assert rows["XOR"]["mul"] == "+0.000 (0.05)"
+    assert rows["XNOR"]["keep"] == "+0.000 (0.70)"
     pictures = {block.name: block for block in blocks if isinstance(block, Picture)}
     assert pictures.keys() == {"effects", "automaton"}
     assert [axes.get_title(loc="left") for axes in pictures["automaton"].figure.axes] == [*TOKENS[2:]]

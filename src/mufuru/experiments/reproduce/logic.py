@@ -510,7 +510,9 @@ def interventions(records: Runs) -> list[Block]:
         "Test accuracy lost when an operation is forbidden where a token is read, and nowhere else; in brackets its "
         f"mean weight there: means of {count(len(solving), 'run')} with {SIZE} units that solve the task, at both rates"
     )
-    rows = tuple((token, *(f"{lost[token, op]:.3f} ({weights.row(token)[op]:.2f})" for op in ops)) for token in TOKENS)
+    rows = tuple(
+        (token, *(f"{SHARE.signed(lost[token, op])} ({weights.row(token)[op]:.2f})" for op in ops)) for token in TOKENS
+    )
     alt = f"Scatter plot of accuracy lost against mean weight, for each of {', '.join(ops)}; {BELOW}"
     words = "Weight is not importance: accuracy lost without an operation at a token, against its mean weight there."
     return [Picture("effects", lambda: plots.effects(points), alt, words), Table(caption, ("token", *ops), rows)]
