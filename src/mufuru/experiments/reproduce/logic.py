@@ -568,5 +568,5 @@ EXPERIMENT: Experiment = Experiment(
     long=False,
     # its runs are many and their curves would be most of the records
     curve_lines=0,
-    unfinished=frozenset({"features", "probes"}),
+    unfinished=frozenset({"features"}),
 )
