@@ -514,7 +514,7 @@ def interventions(records: Runs) -> list[Block]:
         (token, *(f"{SHARE.signed(lost[token, op])} ({weights.row(token)[op]:.2f})" for op in ops)) for token in TOKENS
     )
     alt = f"Scatter plot of accuracy lost against mean weight, for each of {', '.join(ops)}; {BELOW}"
-    words = "Weight is not importance: accuracy lost without an operation at a token, against its mean weight there."
+    words = "Test accuracy lost without an operation at a token, against its mean weight there."
     return [Picture("effects", lambda: plots.effects(points), alt, words), Table(caption, ("token", *ops), rows)]
 
 
@@ -598,5 +598,4 @@ EXPERIMENT: Experiment = Experiment(
     long=False,
     # its runs are many and their curves would be most of the records
     curve_lines=0,
-    unfinished=frozenset({"probes"}),
 )
