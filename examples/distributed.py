@@ -76,6 +76,7 @@ def main() -> None:
         if rank == 0 and (update + 1) % max(1, options.updates // 5) == 0:
             print(f"update {update + 1:4}   mean squared error {loss.item() / ranks:.6f}")
     if ranks > 1:
+        distributed.barrier()  # gloo's threads let go of all tensors before the group is destroyed
         distributed.destroy_process_group()
 
 

@@ -104,7 +104,7 @@ def tracing(module: nn.Module) -> Iterator[dict[str, list[Trace]]]:
     """
     layers = _layers(module)
     traces: dict[str, list[Trace]] = {name: [] for name in layers}
-    with _set([(layer._traces, traces[name]) for name, layer in layers.items()]):
+    with _set("_traces", [(layer, traces[name]) for name, layer in layers.items()]):
         yield traces
 
 
@@ -116,7 +116,7 @@ def intervene(module: nn.Module, *, forbid: Sequence[str] | str = (), force: str
     """
     forbidden = (forbid,) if isinstance(forbid, str) else tuple(forbid)
     layers = _layers(module)
-    with _set([(layer._allowed, _allowed(layer.ops, forbidden, force)) for layer in layers.values()]):
+    with _set("_allowed", [(layer, _allowed(layer.ops, forbidden, force)) for layer in layers.values()]):
         yield
 
 
@@ -139,18 +139,22 @@ def _is_autograds() -> bool:
 
 
 @contextmanager
-def _set(pairs: Sequence[tuple[ByThread[Any], Any]]) -> Iterator[None]:
-    """Set values of this thread, and then the ones before again."""
+def _set(attribute: str, pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
+    """Set values of this thread for layers, and then the ones before again.
+
+    The attribute is looked up again at the end: torch.export, run in between, leaves a copy of it with the layer.
+    """
     thread = _thread()
-    before = [values.get(thread) for values, _ in pairs]
+    before = [getattr(layer, attribute).get(thread) for layer, _ in pairs]
     try:
-        for values, value in pairs:
-            values[thread] = value
+        for layer, value in pairs:
+            getattr(layer, attribute)[thread] = value
         yield
     finally:
-        for (values, _), value in zip(pairs, before, strict=True):
+        for (layer, _), value in zip(pairs, before, strict=True):
+            values: ByThread[Any] = getattr(layer, attribute)
             if value is None:
-                del values[thread]
+                values.pop(thread, None)
             else:
                 values[thread] = value
 
