@@ -19,7 +19,7 @@ from mufuru.sequences import Sequences
 
 T = TypeVar("T")
 ByThread: TypeAlias = dict[int, T]
-"""What each thread has set for a layer: as with `torch.no_grad`, a context is that of the thread which entered it."""
+"""Values set for a layer, by thread: as with `torch.no_grad`, a context belongs to the thread that entered it."""
 
 
 @dataclass(frozen=True)

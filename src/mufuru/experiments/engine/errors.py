@@ -23,7 +23,7 @@ class PlaceError(RunError):
 
 
 class Failure(RunError):
-    """What was asked for is right, and machine, network or numbers failed on the way. Exit code 1."""
+    """Machine, network or numbers failed while a valid command ran. Exit code 1."""
 
     code = 1
 

@@ -1,5 +1,5 @@
-"""What a trained model of formulae does that its test accuracy does not tell: formulae without resets, the effect of
-every operation at every gate, and the whole automaton of a model with one unit."""
+"""Probes of a trained model of formulae, beyond its test accuracy: formulae without resets, the effect of every
+operation at every token, and the whole automaton of a model with one unit."""
 
 from collections.abc import Sequence
 from typing import Any
