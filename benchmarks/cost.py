@@ -37,7 +37,8 @@ import mufuru
 from mufuru.experiments.engine.fit import keep_freed
 from mufuru.experiments.engine.ranks import Alone, Ranks, Wishes
 from mufuru.experiments.engine.torchrun import joined
-from mufuru.experiments.tasks.lm import PRESETS, LMTask
+from mufuru.experiments.tasks.lm.config import PRESETS
+from mufuru.experiments.tasks.lm.task import LMTask
 
 RESULTS = Path(__file__).parent / "results"
 BASE = Cost()

@@ -1,7 +1,8 @@
 """Time that a layer's products alone would take.
 
 The floor is the matrix products of a layer of seven operations, by `torch.mm` into memory already there. As one
-product, its multiplications wait for no earlier step: what torch needs for that many.
+product, its multiplications wait for no earlier step: what torch needs for that many. Reading alone is what its weights
+take that are used once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ BLOCKS = 8
 """Blocks in a row of gates: features, reset gate and six logits, since one of the seven is free."""
 GATED_BLOCKS = 3
 """The same of keep and replace."""
+
+
+WEIGHTS, GATED_WEIGHTS = 9, 4
+"""Blocks of weights of seven operations, and of keep and replace: one more, which is subtracted from the others."""
 
 
 class Floor:
@@ -68,3 +73,14 @@ def one_product(shape: Shape, mode: Mode, blocks: int) -> Callable[[], object]:
     size = round(count ** (1 / 3))
     a, b, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
     return lambda: torch.mm(a, b, out=out)
+
+
+def reading(shape: Shape, mode: Mode, blocks: int) -> Callable[[], object]:
+    """All weights of a layer, read once; three times in training, which reads them again and writes their gradients."""
+    numbers = torch.randn(blocks * shape.hidden_size * (shape.input_size + shape.hidden_size))
+
+    def read() -> None:
+        for _ in range(3 if mode == "training" else 1):
+            torch.sum(numbers)
+
+    return read

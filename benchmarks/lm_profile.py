@@ -32,8 +32,9 @@ from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine.fit import keep_freed
 from mufuru.experiments.tasks.cells import detach
-from mufuru.experiments.tasks.lm import PRESETS, LMConfig, LMTask
+from mufuru.experiments.tasks.lm.config import PRESETS, LMConfig
 from mufuru.experiments.tasks.lm.model import loss_sum
+from mufuru.experiments.tasks.lm.task import LMTask
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from mufuru.experiments.data.text import Corpus
-from mufuru.experiments.tasks.lm import LMConfig, LMTask
+from mufuru.experiments.tasks.lm.config import LMConfig
+from mufuru.experiments.tasks.lm.task import LMTask
 
 
 class PlainUpdates:

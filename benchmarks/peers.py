@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import engines
 import shapes
 import torch
-from floor import BLOCKS, GATED_BLOCKS, Floor, one_product
+from floor import BLOCKS, GATED_BLOCKS, GATED_WEIGHTS, WEIGHTS, Floor, one_product, reading
 from shapes import CONTROLLER_SIZE, Mode, Shape
 from torch import Tensor, nn
 
@@ -90,9 +90,11 @@ def build(shape: Shape, mode: Mode, threads: int, compiled: bool = False) -> tup
         found |= _engines(gru, shape, threads, left_out)
     floor = Floor(shape)
     found[shapes.FLOOR] = floor.training if mode == "training" else floor.forward
-    for name, blocks in ((shapes.SEVEN, BLOCKS), (shapes.GATED, GATED_BLOCKS)):
+    for name, blocks, weights in ((shapes.SEVEN, BLOCKS, WEIGHTS), (shapes.GATED, GATED_BLOCKS, GATED_WEIGHTS)):
         found[shapes.ARITHMETIC[name]] = one_product(shape, mode, blocks)
-    return {name: found[name] for name in (*shapes.PEERS, *shapes.ARITHMETIC.values()) if name in found}, left_out
+        found[shapes.READING[name]] = reading(shape, mode, weights)
+    order = (*shapes.PEERS, *shapes.ARITHMETIC.values(), *shapes.READING.values())
+    return {name: found[name] for name in order if name in found}, left_out
 
 
 class Resetting(nn.Module):

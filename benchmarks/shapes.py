@@ -61,6 +61,8 @@ ENGINES = (ONNX, OPENVINO, HALF_OPENVINO)
 """They have threads of their own, and no gradients."""
 ARITHMETIC = {SEVEN: "seven ops as one product", GATED: "keep + replace as one product"}
 """Beside a peer: its multiplications alone, as one product."""
+READING = {SEVEN: "seven ops, reading", GATED: "keep + replace, reading"}
+"""Beside a peer: its weights read, once in inference."""
 HALF_IN = ("language model", "large", "stream")
 """Shapes measured in bfloat16 as well."""
 RESETS_IN = ("logic 64", "language model", "large")

@@ -84,18 +84,42 @@ def against(record: Record, mode: Mode, threads: int) -> str:
 
 
 def bars(record: Record) -> str:
-    counts = thread_counts(record)
+    counts, known = thread_counts(record), {timing.peer for timing in record.timings}
+    # a record made before reading was measured has no column for it
+    alone = {title: names for title, names in _ALONE.items() if known.intersection(names.values())}
     head = ["shape", "mode", "ratio", "bar"]
     for threads in counts:
-        head += [_threads(threads), "as one product"]
+        head += [_threads(threads), *alone]
     rows = []
     for bar in BARS:
         if any(record.find(bar.shape, bar.mode, threads, bar.peer) for threads in counts):
             row = [bar.shape, bar.mode, f"{bar.peer} / {bar.base}", f"≤ {bar.limit:g}"]
             for threads in counts:
-                row += [_verdict(record, bar, threads), _arithmetic(record, bar, threads)]
+                row += [_verdict(record, bar, threads)]
+                row += [_text_alone(record, bar, threads, names) for names in alone.values()]
             rows.append(row)
-    return table(head, rows) if rows else ""
+    if not rows:
+        return ""
+    counted = [_missed(record, threads) for threads in counts] if len(alone) == len(_ALONE) else []
+    return "\n\n".join([table(head, rows), *counted])
+
+
+_ALONE = {"as one product": shapes.ARITHMETIC, "reading": shapes.READING}
+"""What a peer does at the least, by the title of its column."""
+
+
+def _missed(record: Record, threads: int) -> str:
+    """How many bars are missed, and how many of them what a peer does at the least misses already."""
+    known = [(bar, record.ratio(bar.shape, bar.mode, threads, bar.peer, bar.base)) for bar in BARS]
+    judged = [(bar, ratio.value) for bar, ratio in known if ratio is not None]
+    missed = [bar for bar, ratio in judged if ratio > bar.limit]
+    product, reading = (
+        {bar for bar in missed if (_alone(record, bar, threads, names) or 0) > bar.limit} for names in _ALONE.values()
+    )
+    return (
+        f"On {_threads(threads)} {len(missed)} of {len(judged)} are missed. In {len(product | reading)} of these the "
+        f"product alone ({len(product)}) or the reading alone ({len(reading)}) is above the bar already."
+    )
 
 
 def _verdict(record: Record, bar: Bar, threads: int) -> str:
@@ -105,11 +129,16 @@ def _verdict(record: Record, bar: Bar, threads: int) -> str:
     return f"{text(ratio)} {'met' if ratio.value <= bar.limit else '**missed**'}"
 
 
-def _arithmetic(record: Record, bar: Bar, threads: int) -> str:
-    """Time of the peer's multiplications alone, by the bar's base."""
-    name = shapes.ARITHMETIC.get(bar.peer, "")
+def _alone(record: Record, bar: Bar, threads: int, names: dict[str, str]) -> float | None:
+    """Time of the peer's multiplications or reading alone, by the bar's base."""
+    name = names.get(bar.peer, "")
     ratio = record.ratio(bar.shape, bar.mode, threads, name, bar.base) if bar.base == shapes.GRU else None
-    return "–" if ratio is None else _number(ratio.value)
+    return None if ratio is None else ratio.value
+
+
+def _text_alone(record: Record, bar: Bar, threads: int, names: dict[str, str]) -> str:
+    value = _alone(record, bar, threads, names)
+    return "–" if value is None else _number(value)
 
 
 def _cell(record: Record, shape: str, mode: Mode, threads: int, peer: str, base: str) -> str:

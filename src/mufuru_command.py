@@ -1,7 +1,7 @@
-"""The command `mufuru` as it starts: Ctrl-C, `--help`, `--version`, and errors of the system.
+"""Start of the command `mufuru`: Ctrl-C, `--help`, `--version`, and errors of the system.
 
 It is outside of the package, because `import mufuru` imports torch. It imports very little itself, and lets Ctrl-C
-end the process before that: until then Python answers it with a traceback.
+end the process before that: until then Python would print a traceback.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def ending_at_once() -> Iterator[None]:
 
 @contextmanager
 def hearing_ctrl_c() -> Iterator[None]:
-    """Within this context Ctrl-C raises KeyboardInterrupt, if `end_at_once` came before."""
+    """Within this context Ctrl-C raises KeyboardInterrupt, if `end_at_once` was called before."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_DFL:
         yield
         return
@@ -234,7 +234,7 @@ class Messages(Output):
 
 
 def _prepare_streams() -> None:
-    """Let a closed stream swallow its text, and one that cannot encode a character write a question mark."""
+    """Let a closed stream discard its text, and one that cannot encode a character write a question mark."""
     for name, kind in (("stdout", Output), ("stderr", Messages)):
         stream = getattr(sys, name)
         if stream is None:

@@ -1,6 +1,6 @@
 r"""Weights of 8 bits: a quarter of the file, and faster products where the processor has them.
 
-Every row of a matrix, the weights of one output, has a scale of its own: $w \approx q \cdot \mathrm{scale}$, $q$ a
+Every row of a matrix, the weights of one output, has its own scale: $w \approx q \cdot \mathrm{scale}$, $q$ a
 whole number in [-127, 127], so no weight moves by more than half a scale. Vectors such as biases stay as they are.
 """
 
@@ -66,7 +66,7 @@ def unpack(packed: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor
 def dynamic(model: Model) -> Model:
     """Return a copy for inference with all matrices in 8 bits.
 
-    `nn.Linear` multiplies in 8 bits: what it reads is quantised on the way, each row by itself, so no result depends on
+    `nn.Linear` multiplies in 8 bits: its input is quantised on the fly, each row by itself, so no result depends on
     what else is in the batch. `nn.Embedding` keeps 8 bits and gives floating point. A recurrent layer has its weights
     rounded as in 8 bits and runs on its own kernel.
     """

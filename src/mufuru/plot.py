@@ -1,7 +1,7 @@
 """A trace as pictures: `weights`, `units`, `states` and `contributions`. matplotlib is needed only when one is drawn.
 
-All give a matplotlib figure that belongs to no window and shows itself in a notebook. Colours are those that the
-colour-blind can tell apart, and order in grey.
+All give a matplotlib figure that belongs to no window and shows itself in a notebook. The colour-blind can distinguish
+the colours, which are also ordered in grey.
 
 Examples:
     >>> import torch, mufuru
@@ -36,7 +36,7 @@ RAMPS = {
 OPERATIONS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#F0E442")
 """Okabe and Ito's colours; further operations repeat them."""
 LARGEST = 40
-"""Tokens up to which a cell has its number written in, and every token its name."""
+"""Maximum tokens for which cells show their numbers, and tokens their names."""
 
 
 def weights(

@@ -118,7 +118,7 @@ class Recurrent(Pretrained):
 
     def _weights(self, index: int) -> Weights:
         names = self._units[index][2]
-        tensors: Any = check_all(names, map(self._weight, names))
+        tensors: Any = check_all(names, [None if name is None else self._weight(name) for name in names])
         return Weights(*tensors)
 
     def _weight(self, name: str | None) -> Any:

@@ -125,7 +125,7 @@ class MuFuRUModule(GRUModule):  # type: ignore[misc]
         return output, states
 
     def _parts(self, state: Tensor, new: Tensor) -> Tensor:
-        """(rows, steps), bool: where a sequence of its own begins. All other episodes are resets inside of one."""
+        """(rows, steps), bool: where a separate sequence begins. All other episodes are resets within one."""
         if self.mufuru.num_layers > 1 or state.requires_grad:
             return new  # several layers return the lower layers' states only at the end
         row, begin = new.nonzero(as_tuple=True)
@@ -137,7 +137,7 @@ class MuFuRUModule(GRUModule):  # type: ignore[misc]
         return parts
 
     def _in_parts(self, x: Tensor, first: Tensor, new: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows cut where `begins`, counted over all of them, says so."""
+        """Rows cut where `begins`, counted over all of them, is true."""
         lengths = torch.cat([begins, begins.new_tensor([new.numel()])]).diff()
         steps = torch.arange(int(lengths.max()), device=x.device)
         inside = steps < lengths[:, None]

@@ -24,7 +24,7 @@ ByThread: TypeAlias = dict[int, T]
 
 @dataclass(frozen=True)
 class Steps:
-    """The inside of one direction of one layer, packed as in `Sequences`."""
+    """The intermediate values of one direction of one layer, packed as in `Sequences`."""
 
     p: Tensor
     s: Tensor

@@ -19,7 +19,7 @@ SIDES = ("left", "right")
 
 
 class TreeTrace(NamedTuple):
-    """The inside of one pass over some trees."""
+    """The intermediate values of one pass over some trees."""
 
     states: Tensor
     """(nodes, hidden)."""

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 ORDINARY = {Tensor, nn.Parameter}
-"""Types without behaviour of their own; only torch's operators can read the others."""
+"""Types without their own behaviour; only torch's operators can read the others."""
 
 
 def check_numbers(name: str, tensor: Tensor) -> Tensor:
-    """Return the tensor, or a copy with memory of its own; refuse one that is not dense or whose memory was freed.
+    """Return the tensor, or a copy with its own memory; refuse one that is not dense or whose memory was freed.
 
     A tensor can be more than its memory: the negative of it, zeros without any, a storage that was given back.
     """

@@ -14,7 +14,7 @@ extern const PairProducts lowered_products, fused_products, emulated_products;
 extern const PairProducts simde_products;
 #endif
 
-constexpr int64_t kWidth = 32, kGroup = 6;  // numbers of a panel of AVX-512, columns of a group
+constexpr int64_t kWidth = 32, kGroup = 8;  // numbers of a panel of AVX-512, columns of a group
 using Numbers = std::vector<float>;
 enum Kind { kNoise, kEdges, kWhole };  // whole numbers: every sum is exact, whatever its order
 
@@ -50,7 +50,7 @@ static Numbers pairs(const PairProducts& way, const Numbers& from, int64_t rows,
 }
 
 static void compare(const PairProducts& one, const PairProducts& other, Kind kind) {
-  for (int64_t rows = 0; rows <= 14; ++rows)
+  for (int64_t rows = 0; rows <= 18; ++rows)
     for (int64_t depth : {0, 1, 2, 15, 16, 33, 70})
       for (int64_t count : {1, 2, 7, 13})
         for (bool half : {false, true}) {

@@ -240,6 +240,7 @@ int main(int count, char** arguments) {
       {3, 11, 0, 4, {24, 7}, 24, false, true},     {0, 9, 0, 2, {25}, 25, false, false},
       {19, 50, 0, 7, stream, 1, true, false},      {270, 40, 36, 7, {1, 1}, 1, false, false},
       {270, 40, 0, 7, {3, 2}, 3, false, false},    {20, 40, 0, 2, {140, 140}, 140, true, false},
+      {520, 40, 0, 7, {1}, 1, false, false},       {520, 40, 0, 7, {5, 1}, 6, false, false},
   };
   for (const char* set : {"plain", "avx2", "avx512"}) {
     if (!mufuru_choose(set)) {

@@ -172,6 +172,13 @@ class TestSizes:
         for names in (ops.PAPER, ("keep", "replace")):
             assert_kernels_agree(make_call(names, reset=reset, batch=batch, **sizes))
 
+    @pytest.mark.parametrize(("batch", "inputs", "hidden"), [(1, 520, 40), (9, 520, 40), (420, 7, 330)])
+    def test_long_rows(self, reset: Any, controller: int | None, batch: int, inputs: int, hidden: int) -> None:
+        """Rows of weights that are fetched beforehand, and more sums than stay in the cache beside them."""
+        sizes = {"inputs": inputs, "hidden": hidden, "steps": 1, "dtype": torch.float32, "trace": False}
+        for names in (ops.PAPER, ("keep", "replace")):
+            assert_kernels_agree(make_call(names, reset=reset, controller=controller, batch=batch, **sizes))
+
     def test_many_steps(self, reset: Any, controller: int | None) -> None:
         assert_kernels_agree(make_call(reset=reset, controller=controller, steps=150, batch=2, hidden=5))
 

@@ -191,7 +191,7 @@ def test_inference_sees_every_change_of_the_weights(edit: Any, reset: Any, mode:
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
 def test_single_steps_see_every_change_of_the_weights(edit: Any) -> None:
-    """They read the weights as they lie at first, and packed once they have met them before."""
+    """They read the weights as they lie."""
     layer, x, hx = MuFuRU(3, 11, kernel="native"), torch.randn(1, 5, 3), torch.randn(1, 5, 11)
     with direct_steps(1), torch.no_grad():
         before = [outcome(layer, "native", x, hx) for _ in range(3)]
@@ -207,25 +207,17 @@ def test_single_steps_see_every_change_of_the_weights(edit: Any) -> None:
         assert torch.equal(found[2], found[0])
 
 
-def test_single_steps_pack_weights_that_they_meet_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell, x, counts = MuFuRUCell(3, 11, kernel="native"), torch.randn(5, 3), []
-    pack, packed = compute.pack, []
-
-    def counted(*arguments: Any) -> Tensor:
-        packed.append(1)
-        return pack(*arguments)
-
-    monkeypatch.setattr(compute, "pack", counted)
+def test_single_steps_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows they have: what is not kept cannot be stale, and takes no memory."""
+    cell, layer = MuFuRUCell(3, 11, kernel="native"), MuFuRU(3, 11, kernel="native")
+    monkeypatch.setattr(compute, "pack", None)
     with direct_steps(1), torch.no_grad():
-        for _ in range(2):
+        for rows in (1, 5, MANY):
             for _ in range(3):
-                cell(x)
-                counts.append(len(packed))
-            cell.weight_hh.data[0, 0] += 1
-        cell(x[:1])
-        cell(x[:1])
-    assert counts == [0, 1, 1, 1, 2, 2]
-    assert len(packed) == 2, "one row reads the weights as they lie"
+                cell(torch.randn(rows, 3))
+                layer(torch.randn(1, rows, 3))
+    assert not any(cell._packed.values())
+    assert not any(layer._packed.values())
 
 
 def test_inference_with_other_weights_for_a_while() -> None:

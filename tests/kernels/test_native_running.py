@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -175,6 +176,28 @@ for options in ({}, {"batch_sizes": (4, 4, 3, 1)}, {"ops": ("keep", lambda s, v:
 
 def test_another_default_device_does_not_matter() -> None:
     run_script(DEVICE)
+
+
+FAULTS = """
+import resource, torch
+from mufuru import MuFuRU
+layer, x = MuFuRU(256, 256, kernel="native"), torch.randn(1, 1, 256)
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        layer.zero_grad()
+        layer(x)[0].sum().backward()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20
+faults()
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_pages_of_gradients_are_not_made_anew_in_every_update() -> None:
+    # the gradients have 1156 pages; without a hint to glibc 588 to 1120 of them were made anew, with it 0 to 114
+    assert float(run_script(FAULTS, threads=1)) < 300
 
 
 def resident_bytes() -> int:

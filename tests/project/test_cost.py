@@ -16,7 +16,7 @@ from torch import nn
 
 import mufuru
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.lm import LMConfig
+from mufuru.experiments.tasks.lm.config import LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
 ROOT = Path(__file__).parents[2]

@@ -119,7 +119,7 @@ def _run_all(commands: Sequence[Sequence[str]], timeout: float) -> list[str]:
 
 
 def _start(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, so that it can be ended with all its children."""
+    """Start a command in a new session, so that it can be ended with all its children."""
     try:
         return subprocess.Popen(
             command,

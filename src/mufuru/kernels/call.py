@@ -1,6 +1,6 @@
 """The arguments and the result of a kernel: the one signature that all kernels share, and the table of its tensors.
 
-A kernel takes one unit through whole sequences. They come packed, as in `PackedSequence`: the rows of step 0, then of
+A kernel takes one unit through whole sequences. They are packed, as in `PackedSequence`: the rows of step 0, then of
 step 1, and so on, longest sequence first, so that step t has the first `batch_sizes[t]` sequences and no padding.
 """
 
@@ -17,9 +17,8 @@ from mufuru.tensors import Shape, rows
 from mufuru.unit import STEMS, WEIGHTS, Unit, Weights
 
 F = TypeVar("F", bound=Callable[..., Any])
-Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor | None]]
-"""Where a kernel keeps weights in its own form from one call to the next, with a key that shows whether they hold;
-`None` for weights that it has only met."""
+Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor]]
+"""Where a kernel keeps weights in its own form from one call to the next, with a key that shows whether they hold."""
 
 
 class Masks(NamedTuple):
@@ -79,7 +78,7 @@ class Call(NamedTuple):
     packed: Packed | None = None
     """The layer's own; `None` where nothing is to be kept."""
     bfloat16: bool = False
-    """Whether products may round what they multiply to bfloat16: the tensors came so, or autocast asks for it."""
+    """Whether products may round what they multiply to bfloat16: the tensors are bfloat16, or autocast is on."""
 
     def sizes(self) -> list[int]:
         """Sequences alive at each step."""
@@ -114,7 +113,7 @@ class Settings(NamedTuple):
 
 
 class Result(NamedTuple):
-    """States after every step and at the end, and the inside of the steps if a trace is wanted."""
+    """States after every step and at the end, and intermediate values if a trace is requested."""
 
     output: Annotated[Tensor, Shape("total hidden")]
     """The state after every step, packed as the input."""
@@ -159,7 +158,7 @@ def interpreted() -> bool:
 
 
 def whole_numbers(tensor: Tensor) -> list[int]:
-    """Return the entries of a vector; one by one if the tensor has no memory of its own, as in `functionalize`."""
+    """Return the entries of a vector; one by one if the tensor has no memory, as in `functionalize`."""
     if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return [int(entry) for entry in tensor.unbind()]
     entries: list[int] = tensor.tolist()

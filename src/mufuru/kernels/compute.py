@@ -19,8 +19,8 @@ from mufuru.tensors import exists
 N_OUTPUTS = len(OUTPUTS)
 TRAINING_STEPS, INFERENCE_STEPS = 4, 1
 """Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
-Inference keeps packed weights from call to call, and packs for few steps too when it meets the same weights again; one
-sequence alone has as many steps there as in training, since it reads the weights as they lie."""
+Inference keeps packed weights from call to call, which pays from two steps on; one sequence alone has as many steps
+there as in training, since it reads the weights as they lie."""
 
 
 def forward_of_any(call: Call) -> list[Any]:
@@ -41,32 +41,23 @@ def forward(call: Call) -> list[Any]:
 
 
 def inference(call: Call) -> Result:
-    """Run all steps with no backward pass to come: only the states are kept, and packed weights serve many calls."""
+    """Run all steps without a backward pass: only the states are kept, and packed weights serve many calls."""
     problem, out = _describe(call, keep=False)
-    # one row reads the weights as they lie as fast as a checksum does; in bfloat16 packed weights are other numbers,
-    # and the result of a step may not depend on the calls before it
-    as_they_lie = problem.direct and (call.s0.size(0) == 1 or call.bfloat16)
-    if call.packed is not None and not as_they_lie:
-        _give_weights(problem, call, call.packed)
-    elif not problem.direct:
-        pack(problem, call.weights.hh.dtype)
+    if not problem.direct:
+        if call.packed is None:
+            pack(problem, call.weights.hh.dtype)
+        else:
+            _give_weights(problem, call, call.packed)
     _run(problem, call, out)
     return Result(*out[:N_OUTPUTS])
 
 
 def _give_weights(problem: Problem, call: Call, packed: Packed) -> None:
-    """Use the packed weights if they were made of the same numbers: no other sign of a change is sure.
-
-    Few steps do not pay for packing: they note the weights, and pack those that they meet again.
-    """
+    """Use the packed weights if they were made of the same numbers: no other sign of a change is sure."""
     dtype = call.weights.hh.dtype
     key = (call.unit, call.bfloat16, dtype, problem.checksum())
-    noted, kept = packed.get("weights", (None, None))
-    if noted != key and problem.direct:
-        packed["weights"] = (key, None)
-        return
-    problem.use_packed()
-    if noted == key and kept is not None:
+    known, kept = packed.get("weights", (None, None))  # at once: another thread may put others in their place
+    if known == key and kept is not None:
         problem.point("space", kept)
     else:
         packed["weights"] = (key, pack(problem, dtype))
@@ -89,7 +80,7 @@ def pack(problem: Problem, dtype: torch.dtype) -> Tensor:
 
 
 def _run(problem: Problem, call: Call, out: list[Any]) -> None:
-    """Run all steps of a forward pass that is fully described."""
+    """Run all steps of a fully described forward pass."""
     if call.unit.python_ops:
         custom.forward(problem, call, Result(*out[:N_OUTPUTS]), out[N_OUTPUTS])
     else:
@@ -123,6 +114,7 @@ def backward(
     output, *kept = plain(saved)
     grads = plain(grads)
     _check_kept(call, (*tensors, output, *kept), grads)
+    _expect(sum(tensor.nbytes for tensor in tensors[3:N_DIFFERENTIABLE] if tensor is not None))
     gradients: list[Any] = [
         None if tensor is None else torch.empty_like(tensor) for tensor in tensors[:N_DIFFERENTIABLE]
     ]
@@ -140,6 +132,24 @@ def backward(
     if call.batch_sizes is not None:
         _clear_padding(call.batch_sizes, gradients[0])
     return gradients
+
+
+_expected = 0
+_LARGEST = (1 << 25) - (1 << 16)
+"""Just below the largest block whose size glibc remembers."""
+
+
+def _expect(size: int) -> None:
+    """Let the C library keep as much freed memory as gradients of this many bytes need from one update to the next.
+
+    glibc gives memory back once twice the largest block freed so far lies free: that is exactly what `zero_grad` frees
+    where two matrices are all the gradients, and in each update every page of them would be made anew. So one block as
+    large as all of them is taken once, untouched, and freed.
+    """
+    global _expected
+    if size > _expected:
+        _expected = size
+        torch.empty(min(size, _LARGEST), dtype=torch.uint8, device="cpu")
 
 
 _KEPT = (*INPUTS, OUTPUTS[0], *SAVED)

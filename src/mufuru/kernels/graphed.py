@@ -1,4 +1,4 @@
-"""The reference as captured CUDA graphs: one launch in place of some twenty per step, for shapes that come again.
+"""The reference as captured CUDA graphs: one launch in place of some twenty per step, for repeated shapes.
 
 A graph reads and writes fixed memory. Inputs, parameters among them, are copied in before every replay and results are
 copied out behind it, so that the next one overwrites nothing that is in use. The backward pass runs all steps again
@@ -24,7 +24,7 @@ Capture: TypeAlias = Callable[[Callable[[], Tensors]], tuple[Tensors, Callable[[
 """Takes a function without arguments; returns its results in fixed memory, and what computes them there again."""
 
 GRAPHS, MET = 16, 64
-"""Graphs that are kept, each with the memory of all its steps, and shapes that are remembered: those used last."""
+"""Maximum graphs kept, each with the memory of all its steps, and maximum shapes remembered: the last used."""
 
 
 class Graph(NamedTuple):
@@ -36,7 +36,7 @@ class Graph(NamedTuple):
 _graphs: OrderedDict[Hashable, Graph] = OrderedDict()
 """By everything that is fixed in a graph."""
 _met: OrderedDict[Hashable, None] = OrderedDict()
-"""Shapes that came once: one is captured when it comes again, since lengths of sequences may never do so."""
+"""Shapes that were seen once: one is captured at its second call, since lengths of sequences may never do so."""
 _lock = threading.Lock()
 
 
@@ -61,7 +61,7 @@ def wanted() -> bool:
 
 
 def run(function: Function, key: Hashable, tensors: Sequence[Tensor | None]) -> Tensors:
-    """Return `function(tensors)`, by a graph if the same key and shapes came before.
+    """Return `function(tensors)`, by a graph if the same key and shapes were seen before.
 
     The key is what the function depends on beside the tensors. Whole numbers on the CPU are read while a graph is made,
     and belong to it.

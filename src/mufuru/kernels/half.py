@@ -1,4 +1,4 @@
-"""Products in bfloat16: whether a call that may have them gets them."""
+"""Products in bfloat16: whether a call that allows them gets them."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The native kernel as a row of the kernel table: what it can run, how a call reaches it, and its status.
+"""The native kernel as a row of the kernel table: which calls it supports, how they reach it, and its status.
 
 In plain eager mode the dispatcher is left out: `_Native`, an autograd function, calls `compute` directly. Elsewhere a
 call is torch's operator `mufuru::forward`, or `_Transformable` inside function transforms.
@@ -122,7 +122,7 @@ def _are_ordinary(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def _functionalizing() -> list[bool]:
-    """Whether each of the function transforms around is `functionalize`."""
+    """Whether all enclosing function transforms are `functionalize`."""
     functionalize = torch._C._functorch.TransformType.Functionalize
     return [level.key() == functionalize for level in torch._C._functorch.get_interpreter_stack() or ()]
 
@@ -147,7 +147,7 @@ class _Native(torch.autograd.Function):
 
 
 class _Transformable(torch.autograd.Function):
-    """For function transforms, which want to see the context set up apart."""
+    """For function transforms, which need a separate `setup_context`."""
 
     @staticmethod
     def forward(settings: Settings, *inputs: Any) -> tuple[Tensor, ...]:
@@ -168,7 +168,7 @@ class _Transformable(torch.autograd.Function):
 
 
 class _Backward(torch.autograd.Function):
-    """The gradient as a function of its own, with second derivatives by the reference kernel."""
+    """The gradient as a separate function, with second derivatives by the reference kernel."""
 
     @staticmethod
     def forward(settings: Settings, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:

@@ -321,7 +321,7 @@ def second_derivatives(
 def _second_derivatives_in_transforms(
     call_with: Callable[[Sequence[Any]], Call], saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """`second_derivatives` by transforms: inside of them no tensor may be made to require a gradient."""
+    """`second_derivatives` by transforms: within them no tensor can be made to require a gradient."""
     there = {i: tensor for i, tensor in enumerate(saved[: N_GRADS + N_DIFFERENTIABLE]) if tensor is not None}
     places = tuple(there)
     weighted = {i: grad for i, grad in enumerate(grads, N_GRADS) if grad is not None and i in there}
@@ -355,7 +355,7 @@ def _products(call: Call, cotangents: Sequence[Tensor | None], create_graph: boo
 
 
 def _leaf(tensor: Tensor, differentiable: bool) -> Tensor:
-    """The tensor as a variable of its own; still part of the graph when third derivatives are wanted."""
+    """The tensor as a separate variable; still part of the graph when third derivatives are wanted."""
     return tensor.view_as(tensor) if differentiable and tensor.requires_grad else tensor.detach().requires_grad_()
 
 

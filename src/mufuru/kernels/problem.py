@@ -96,11 +96,6 @@ class Problem:
         for position, tensor in enumerate(tensors, _POSITION[first]):
             self._words[position] = address(tensor)
 
-    def use_packed(self) -> None:
-        """Make products read packed weights."""
-        self.direct = False
-        self._words[_POSITION["direct"]] = 0
-
     def checksum(self) -> int:
         """Return the checksum of all weights and biases and of how they would be packed."""
         checksum: int = loaded().mufuru_checksum(self.address)

@@ -56,7 +56,7 @@ class _Documents(NamedTuple):
     owners: Tensor
     """(documents,): the sequence that each belongs to."""
     last: Tensor
-    """(batch,): the part of each sequence that its last state comes from."""
+    """(batch,): the segment of each sequence that holds its last state."""
 
 
 def _documents(call: Call, resets: Tensor) -> _Documents:

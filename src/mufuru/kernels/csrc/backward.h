@@ -200,11 +200,9 @@ class Backward {
     if (!at.direct)
       return each_product<T>(at.pairs, rounded.of(operands, n_rows, depth), n_rows, depth, panel, columns, range.begin,
                              range.end, tiles.data(), done);
-    if (n_rows >= kFewRows) {
-      const auto pack = [&](int64_t c, int64_t k, int64_t part, T* to) { runs(k, k + part, PackRuns<T>{c, columns, to}); };
-      return passing.by_panels(operands, n_rows, depth, range.begin, range.end, pack,
-                               [&](int64_t c, const T* tile) { each_vector<T>(tile, n_rows, c, 1, columns, done); });
-    }
+    if (n_rows >= kFewRows)
+      return passing.by_columns(operands, n_rows, depth, columns, range.begin, range.end, runs,
+                                [&](int64_t c, const T* tile) { each_vector<T>(tile, n_rows, c, 1, columns, done); });
     const int64_t begin = range.begin * at.width, own = least(range.end * at.width, columns) - begin;
     if (own <= 0) return;
     const T* sums = passing.by_sweeps(operands, n_rows, columns, own, [&](auto visit) {

@@ -56,7 +56,7 @@ class CrossEntropy {
 
  private:
   static constexpr int64_t N = Lanes<T>::n, width = Panel<T>::width;
-  static constexpr int64_t kChunk = 21 * kRows;              // words whose numbers for all rows stay in cache
+  static constexpr int64_t kChunk = 126;                     // words whose numbers for all rows stay in cache; sums depend on it
   static constexpr int64_t kRowsAtOnce = 352, kFewest = 64;  // rows whose panel of features stays in the first cache
   static constexpr int64_t kNumbers = 1 << 24;               // exponentials stored at once, unless the number of words needs more
   struct Part {
@@ -163,14 +163,7 @@ class CrossEntropy {
     }
     for (int64_t f = 0; f < F; f += width)
       for (int64_t word = 0; word < count; word += kRows)
-        switch (least(count - word, kRows)) {
-          case 1: weight_gradient<1>(begin + word, f); break;
-          case 2: weight_gradient<2>(begin + word, f); break;
-          case 3: weight_gradient<3>(begin + word, f); break;
-          case 4: weight_gradient<4>(begin + word, f); break;
-          case 5: weight_gradient<5>(begin + word, f); break;
-          default: weight_gradient<6>(begin + word, f); break;
-        }
+        with_count<kRows>(least(count - word, kRows), [&](auto n) { weight_gradient<n>(begin + word, f); });
   }
 
   // probability minus 1 at the target, and the sums over the panels

@@ -13,21 +13,23 @@ struct Rows {
   const T* more = nullptr;
   int64_t more_stride = 0, split = 0;
 
-  void pack(int64_t k, int64_t depth, T* to) const {
+  // the rows of `soon` are needed next
+  void pack(int64_t k, int64_t depth, T* to, const Rows* soon = nullptr) const {
     const int64_t first = more ? most(0, least(split - k, depth)) : depth;
-    pack_rows<T>(weight + k, less ? less + k : nullptr, stride, first, columns, to);
+    pack_rows<T>(weight + k, less ? less + k : nullptr, stride, first, columns, to, soon ? soon->weight + k : nullptr);
     if (first == depth) return;
     T* const rest = to + first * Panel<T>::width;
     pack_rows<T>(more + k + first - split, nullptr, more_stride, depth - first, columns, rest);
   }
 };
 
-// One row times a whole panel of weights, transposed block by block in registers; sums run over the depth in order.
-template <class T, bool less>
-__attribute__((noinline)) void turned_product(const T* row, int64_t depth, const Rows<T>& weights, T* out) {
+// One row times a whole panel of weights, transposed block by block in registers; sums run over the depth in order. `far`:
+// rows so long that the processor does not guess the next; those from `soon` on follow the panel's.
+template <class T, bool less, bool far>
+__attribute__((noinline)) void turned_product(const T* row, int64_t depth, const Rows<T>& weights, const T* soon, T* out) {
   constexpr int64_t n = Lanes<T>::n;
   // vectors of columns; not more, since rows a power of two apart share few lines of the cache
-  constexpr int together = less ? 1 : 2;
+  constexpr int together = less || far ? 1 : 2;
   for (int64_t half = 0; half < Panel<T>::width; half += together * n) {
     V<T> sum[together]{};
     const auto square = [&](int64_t k, int64_t m, auto whole) __attribute__((always_inline)) {
@@ -35,6 +37,11 @@ __attribute__((noinline)) void turned_product(const T* row, int64_t depth, const
 #pragma GCC unroll 2
       for (int u = 0; u < together; ++u) {
         V<T> v[n];
+        if constexpr (far) {
+          const T* next = (half + n < Panel<T>::width ? weights.weight + (half + n) * weights.stride : soon) + k;
+#pragma GCC unroll 16
+          for (int64_t i = 0; i < n; ++i) __builtin_prefetch(next + i * weights.stride);
+        }
 #pragma GCC unroll 16
         for (int64_t i = 0; i < n; ++i) {
           const int64_t place = (half + u * n + i) * weights.stride + k;
@@ -80,9 +87,25 @@ inline void sweep(const T* factors, const T* weight, const T* off, int64_t strid
   if (u < columns) vector(u, columns - u, std::false_type{});
 }
 
+// packs the columns of panel c, of `size` in all, of the runs that it is given
+template <class T>
+struct PackRuns {
+  int64_t c, size;
+  T* to;
+  void operator()(int64_t, int64_t n, const T* weight, const T* less) {
+    constexpr int64_t width = Panel<T>::width;
+    pack_columns<T>(weight + c * width, less ? less + c * width : nullptr, size, n, least(size - c * width, width), to);
+    to += n * width;
+  }
+};
+
 constexpr int64_t kAtOnce = 2;        // panels that are packed at once,
 constexpr int64_t kPackedRows = 256;  // and how much of their depth: this stays in the cache
 constexpr int64_t kFewRows = 4;       // fewer rows are not worth packing columns
+constexpr int64_t kDeep = 1 << 15;    // numbers of whole rows of weights that are packed at once, though at least
+constexpr int64_t kLeast = 16;        // rows,
+constexpr int64_t kWide = 1 << 17;    // and of sums that stay in the second cache meanwhile
+constexpr int64_t kFar = 2048;        // bytes of a row of weights from which on the processor does not guess the next
 
 // Rows times unpacked weights, or weights packed a little at a time. Sums run over the depth in the order of `product`
 // on packed weights, so the bits are the same.
@@ -90,39 +113,88 @@ template <class T>
 class Passing {
  public:
   Passing(int64_t n_rows, int64_t columns)
-      : out(most(n_rows * kAtOnce * width, least(n_rows, kFewRows) * columns)),
-        packed(n_rows ? kPackedRows * kAtOnce * width : 0),
+      : whole(n_rows >= kFewRows && n_rows * panels<T>(columns) * width <= kWide),
+        out(most(n_rows * kAtOnce * width, least(n_rows, whole ? n_rows : kFewRows) * panels<T>(columns) * width)),
+        packed(n_rows ? most(kPackedRows * kAtOnce * width, whole ? most(kDeep, kLeast * panels<T>(columns) * width) : 0) : 0),
         operand(n_rows) {}
 
   // weights(c) are the Rows of panel c; done(c, tile) gets the product with it, tile[row][width]
   template <class Weights, class Done>
   void by_rows(const T* const* rows, int64_t m, int64_t depth, int64_t begin, int64_t end, Weights weights, Done done) {
+    if (m != 1) {
+      const auto pack = [&](int64_t c, int64_t k, int64_t depth, T* to) {
+        const Rows<T> soon = weights(least(c + 1, end - 1));
+        weights(c).pack(k, depth, to, &soon);
+      };
+      const int64_t parts = most(1, (depth + kPackedRows - 1) / kPackedRows), blocks = most(1, (m + kRows - 1) / kRows);
+      // each product fetches its part of the panel that is packed in its place after it
+      const auto next = [&](int64_t c, int64_t k) {
+        const Rows<T> part = weights(least(c + kAtOnce, end - 1));
+        const int64_t bytes = part.columns * part.stride * sizeof(T) / parts, rows = most(1, least(depth, kPackedRows));
+        const int64_t pace = bytes / (blocks * rows) + 1;
+        return Next{reinterpret_cast<const char*>(part.weight) + k / kPackedRows * bytes, pace, pace * rows};
+      };
+      return by_panels(rows, m, depth, begin, end, pack, next, done);
+    }
     for (int64_t c = begin; c < end; ++c) {
       const Rows<T> part = weights(c);
-      if (m != 1 || part.more || part.columns < width) {
-        const auto pack = [&](int64_t, int64_t k, int64_t depth, T* to) { part.pack(k, depth, to); };
-        by_panels(rows, m, depth, c, c + 1, pack, done);
-        continue;
+      if (part.more || part.columns < width) {
+        for (int64_t k = 0; k == 0 || k < depth; k += kPackedRows) {
+          const int64_t now = least(kPackedRows, depth - k);
+          const T* const from = rows[0] + k;
+          part.pack(k, now, packed.data());
+          product<T, 2>(&from, 1, now, packed.data(), now * width, 1, out.data(), k > 0);
+        }
+      } else {
+        const T* const soon = weights(least(c + 1, end - 1)).weight;
+        const bool far = depth * static_cast<int64_t>(sizeof(T)) >= kFar;
+        if (part.less) far ? turned_product<T, true, true>(rows[0], depth, part, soon, out.data())
+                           : turned_product<T, true, false>(rows[0], depth, part, soon, out.data());
+        else far ? turned_product<T, false, true>(rows[0], depth, part, soon, out.data())
+                 : turned_product<T, false, false>(rows[0], depth, part, soon, out.data());
       }
-      part.less ? turned_product<T, true>(rows[0], depth, part, out.data())
-                : turned_product<T, false>(rows[0], depth, part, out.data());
       done(c, out.data());
     }
   }
 
-  // pack(c, k, depth, to) packs that depth of panel c, from k on
-  template <class Pack, class Done>
-  void by_panels(const T* const* rows, int64_t m, int64_t depth, int64_t begin, int64_t end, Pack pack, Done done) {
+  // pack(c, k, depth, to) packs that depth of panel c, from k on; next(c, k) is what to fetch for later meanwhile
+  template <class Pack, class Ahead, class Done>
+  void by_panels(const T* const* rows, int64_t m, int64_t depth, int64_t begin, int64_t end, Pack pack, Ahead next, Done done) {
     for (int64_t c = begin; c < end; c += kAtOnce) {
-      const int64_t now = least(kAtOnce, end - c);
+      const int64_t now = least(kAtOnce, end - c), together = m > kRows ? 1 : now;
       for (int64_t k = 0; k == 0 || k < depth; k += kPackedRows) {
         const int64_t part = least(kPackedRows, depth - k);
         for (int64_t p = 0; p < now; ++p) pack(c + p, k, part, &packed[p * part * width]);
         for (int64_t i = 0; i < m; ++i) operand[i] = rows[i] + k;
-        product<T, 2>(operand.data(), m, part, packed.data(), part * width, now, out.data(), k > 0);
+        for (int64_t p = 0; p < now; p += together)
+          product<T, 2>(operand.data(), m, part, &packed[p * part * width], part * width, together, &out[p * m * width], k > 0,
+                        next(c + p, k));
       }
       for (int64_t p = 0; p < now; ++p) done(c + p, &out[p * m * width]);
     }
+  }
+
+  // the product with the columns of the panels from `begin` to `end`, of `columns` in all; runs(k, end, visit) gives the
+  // weights: visit(k, rows, weight, less). Rows of weights are read whole, some at a time: a panel's columns lie far apart.
+  template <class Runs, class Done>
+  void by_columns(const T* const* rows, int64_t m, int64_t depth, int64_t columns, int64_t begin, int64_t end, Runs runs, Done done) {
+    if (!whole) {
+      const auto pack = [&](int64_t c, int64_t k, int64_t part, T* to) { runs(k, k + part, PackRuns<T>{c, columns, to}); };
+      return by_panels(rows, m, depth, begin, end, pack, [](int64_t, int64_t) { return Next{}; }, done);
+    }
+    const int64_t all = end - begin, first = begin * width, own = least(end * width, columns) - first;
+    if (all <= 0) return;
+    const int64_t step = rows_at_once(all), together = m > kRows ? 1 : all;
+    for (int64_t k = 0; k == 0 || k < depth; k += step) {
+      const int64_t part = least(step, depth - k);
+      runs(k, k + part, [&](int64_t row, int64_t n, const T* weight, const T* less) {
+        pack_whole<T>(weight + first, less ? less + first : nullptr, columns, n, own, &packed[(row - k) * width], part * width);
+      });
+      for (int64_t i = 0; i < m; ++i) operand[i] = rows[i] + k;
+      for (int64_t p = 0; p < all; p += together)
+        product<T, 2>(operand.data(), m, part, &packed[p * part * width], part * width, together, &out[p * m * width], k > 0);
+    }
+    for (int64_t p = 0; p < all; ++p) done(begin + p, &out[p * m * width]);
   }
 
   // out[row][columns] of few rows; runs(visit) gives the weights: visit(k, rows, weight, less) for some rows from k on
@@ -141,8 +213,12 @@ class Passing {
 
  private:
   static constexpr int64_t width = Panel<T>::width;
+  const bool whole;  // whether `by_columns` reads rows of weights whole
   Buffer<T> out, packed;
   Buffer<const T*> operand;
+
+  // of weights as many panels wide
+  static int64_t rows_at_once(int64_t panels) { return most(kLeast, least(kPackedRows, kDeep / (panels * width))); }
 
   template <bool less>
   __attribute__((noinline)) static void sweeps(const T* const* rows, int64_t m, int64_t k, int64_t n, const T* weight, const T* off, int64_t stride,
@@ -199,14 +275,7 @@ __attribute__((noinline)) void outer_rows(Less less, const T* factors, const T* 
 template <class T>
 inline void outer_rows(Less less, int64_t count, const T* factors, const T* right, int64_t rows, int64_t columns, T* to,
                        int64_t apart, T* off, bool add, bool more) {
-  switch (count) {
-    case 1: return outer_rows<T, 1>(less, factors, right, rows, columns, to, apart, off, add, more);
-    case 2: return outer_rows<T, 2>(less, factors, right, rows, columns, to, apart, off, add, more);
-    case 3: return outer_rows<T, 3>(less, factors, right, rows, columns, to, apart, off, add, more);
-    case 4: return outer_rows<T, 4>(less, factors, right, rows, columns, to, apart, off, add, more);
-    case 5: return outer_rows<T, 5>(less, factors, right, rows, columns, to, apart, off, add, more);
-    default: return outer_rows<T, 6>(less, factors, right, rows, columns, to, apart, off, add, more);
-  }
+  with_count<kRows>(count, [&](auto n) { outer_rows<T, n>(less, factors, right, rows, columns, to, apart, off, add, more); });
 }
 
 }  // namespace MUFURU_ARCH

@@ -199,12 +199,13 @@ class Forward {
                       gate_panels.begin, gate_panels.end, tiles.data(), stored);
     else
       passing.by_rows(operand.data(), m, at.X, gate_panels.begin, gate_panels.end,
-                      [&](int64_t panel) { return input_rows<T>(at, panel); },
-                      [&](int64_t panel, const T* tile) {
-                        const int64_t block = least(panel / at.chunks(), at.blocks() - 1), c = panel - block * at.chunks();
-                        each_vector<T>(tile, m, c, 1, at.block_size(block), [&](int64_t i, int64_t u, int64_t l, V<T> y) {
-                          stored(i, block * at.H + u, l, y);
-                        });
+                      [&](int64_t i) { return input_rows<T>(at, InputPanel<T>(at, i)); },
+                      [&](int64_t i, const T* tile) {
+                        const InputPanel<T> panel(at, i);
+                        each_vector<T>(tile, m, panel.c, 1, at.block_size(panel.block),
+                                       [&](int64_t row, int64_t u, int64_t l, V<T> y) {
+                                         stored(row, panel.block * at.H + u, l, y);
+                                       });
                       });
     team.wait();
   }

@@ -42,14 +42,7 @@ inline void outer(int64_t columns, const T* right, const T* left, int64_t rows, 
   if (columns == kTileColumns) return outer<T, kTileColumns>(right, left, rows, add, to);
   for (; columns > kRows; columns -= kRows, right += rows * kRows, to += kRows * Panel<T>::width)
     outer<T, kRows>(right, left, rows, add, to);
-  switch (columns) {
-    case 1: return outer<T, 1>(right, left, rows, add, to);
-    case 2: return outer<T, 2>(right, left, rows, add, to);
-    case 3: return outer<T, 3>(right, left, rows, add, to);
-    case 4: return outer<T, 4>(right, left, rows, add, to);
-    case 5: return outer<T, 5>(right, left, rows, add, to);
-    default: return outer<T, kRows>(right, left, rows, add, to);
-  }
+  with_count<kRows>(columns, [&](auto count) { outer<T, count>(right, left, rows, add, to); });
 }
 
 // columns, filled up to whole groups of kRows

@@ -121,14 +121,9 @@ void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, c
       const int64_t begin = n_rows * block / blocks, end = n_rows * (block + 1) / blocks;
       const float* const* a = rows + begin;
       float* to = out + first * out_panel + begin * width;
-      switch (end - begin) {
-        case 1: strip_of_pairs<1, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 2: strip_of_pairs<2, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 3: strip_of_pairs<3, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 4: strip_of_pairs<4, U>(a, depth, from, apart, now, to, out_panel); break;
-        case 5: strip_of_pairs<5, U>(a, depth, from, apart, now, to, out_panel); break;
-        default: strip_of_pairs<6, U>(a, depth, from, apart, now, to, out_panel); break;
-      }
+      with_count<kRows>(end - begin, [&](auto count) {
+        strip_of_pairs<count, U>(a, depth, from, apart, now, to, out_panel);
+      });
     }
   }
 }
@@ -172,14 +167,7 @@ inline void some_product(const float* const* rows, int64_t n_rows, int64_t depth
 
 inline void some_outer(int64_t columns, const float* right, const float* left, int64_t pairs, bool add, float* to) {
 #if defined(MUFURU_DOT)
-  switch (columns) {
-    case 1: return outer_of_pairs<1>(right, left, pairs, add, to);
-    case 2: return outer_of_pairs<2>(right, left, pairs, add, to);
-    case 3: return outer_of_pairs<3>(right, left, pairs, add, to);
-    case 4: return outer_of_pairs<4>(right, left, pairs, add, to);
-    case 5: return outer_of_pairs<5>(right, left, pairs, add, to);
-    default: return outer_of_pairs<6>(right, left, pairs, add, to);
-  }
+  with_count<kRows>(columns, [&](auto count) { outer_of_pairs<count>(right, left, pairs, add, to); });
 #else
   for (int64_t c = 0; c < columns; ++c) outer_of_pairs<1>(right + c, left, pairs, add, to + c * Panel<float>::width);
 #endif

@@ -23,25 +23,42 @@ inline bool is_half(int64_t columns, int64_t c) {
   return columns - c * Panel<T>::width <= Lanes<T>::n;
 }
 
-// accumulators of a tile, which leave room for its operands: in 16 registers, or in the 32 of ARM64, whose processors
-// multiply up to 16 vectors before the first sum is complete
+// accumulators of a tile, which leave room for its operands, and its rows: in 16 registers, or in the 32 of AVX-512 and of
+// ARM64, whose processors multiply up to 16 vectors before the first sum is complete
 #if defined(__aarch64__)
 constexpr int kAccumulators = 24;
+constexpr int kRows = 6;
+#elif MUFURU_BYTES == 64
+constexpr int kAccumulators = 16;
+constexpr int kRows = 8;
 #else
 constexpr int kAccumulators = 12;
+constexpr int kRows = 6;
 #endif
-constexpr int64_t kRows = 6;                                     // rows of a tile,
-constexpr int64_t kTilePanels = kAccumulators / (2 * kRows);     // its panels if it has all rows,
-constexpr int64_t kTileColumns = kAccumulators / 2;              // and its rows if it has one panel alone
+constexpr int64_t kTilePanels = kAccumulators / (2 * kRows);     // panels of a tile that has all rows,
+constexpr int64_t kTileColumns = kAccumulators / 2;              // and rows of one that has one panel alone
 // with fewer rows or vectors, more panels: enough accumulators, or the additions would wait for each other
 constexpr int panels_at_once(int rows, int vectors) {
   return rows * vectors < 2 ? 6 : static_cast<int>(least(6, kAccumulators / (rows * vectors)));
+}
+
+// run(count) with the number known at compile time; `most` at the most
+template <int most, class Run>
+__attribute__((always_inline)) inline void with_count(int64_t count, Run run) {
+  if constexpr (most > 1)
+    if (count < most) return with_count<most - 1>(count, run);
+  run(std::integral_constant<int, most>{});
 }
 
 // What to fetch into the cache while a tile is computed: so many bytes further on with every row of the depth.
 struct Ahead {
   const char* place;
   int64_t pace;
+};
+// The same for the blocks of rows of a product: each begins `apart` bytes further on. Null: its own panels.
+struct Next {
+  const char* place = nullptr;
+  int64_t pace = 0, apart = 0;
 };
 
 // R rows times P panels, `apart` numbers from one to the next, of which U vectors are needed. The sum over the depth runs
@@ -75,7 +92,7 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const T* at = panel + p * apart;
-      if constexpr (P == 1) __builtin_prefetch(ahead.place), ahead.place += ahead.pace;
+      if constexpr (P == 1) __builtin_prefetch(ahead.place, 0, 2), ahead.place += ahead.pace;
       else if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
       V<T> b[U];
 #pragma GCC unroll 2
@@ -99,21 +116,22 @@ inline void tile(const T* const* rows, int64_t depth, const T* panel, int64_t ap
 // R rows times `count` panels, as many at once as there are accumulators for
 template <class T, int R, int U, int P = panels_at_once(R, U)>
 inline void strip(const T* const* rows, int64_t depth, const T* panel, int64_t apart, int64_t count, T* out,
-                  int64_t out_panel, bool add, int64_t block, int64_t blocks) {
+                  int64_t out_panel, bool add, int64_t block, int64_t blocks, const Next& next) {
   constexpr int64_t line = Panel<T>::width * sizeof(T);
   for (; count >= P; count -= P, panel += P * apart, out += P * out_panel) {
     // of several blocks of rows each fetches a part of the next panel, else a tile the rest of its own
     const int64_t far = blocks > 1 ? depth * (blocks + block) / blocks : 16;
-    const Ahead ahead{reinterpret_cast<const char*>(panel) + far * line, (line + blocks - 1) / blocks};
+    const Ahead own{reinterpret_cast<const char*>(panel) + far * line, (line + blocks - 1) / blocks};
+    const Ahead ahead = next.place ? Ahead{next.place + block * next.apart, next.pace} : own;
     tile<T, R, P, U>(rows, depth, panel, apart, out, out_panel, add, ahead);
   }
-  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel, add, block, blocks);
+  if constexpr (P > 1) strip<T, R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel, add, block, blocks, next);
 }
 
 // All rows times `count` panels, of which U vectors are needed, into out[panel][row][width] or added to what is there.
 template <class T, int U>
 __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int64_t depth, const T* panel, int64_t apart,
-                                       int64_t count, T* out, bool add = false) {
+                                       int64_t count, T* out, bool add = false, const Next& next = {}) {
   constexpr int64_t width = Panel<T>::width;
   const int64_t out_panel = n_rows * width;
   if (n_rows <= 0) return;
@@ -127,14 +145,9 @@ __attribute__((noinline)) void product(const T* const* rows, int64_t n_rows, int
       const int64_t begin = n_rows * block / blocks, end = n_rows * (block + 1) / blocks;
       const T* const* a = rows + begin;
       T* to = out + first * out_panel + begin * width;
-      switch (end - begin) {
-        case 1: strip<T, 1, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
-        case 2: strip<T, 2, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
-        case 3: strip<T, 3, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
-        case 4: strip<T, 4, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
-        case 5: strip<T, 5, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
-        default: strip<T, 6, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks); break;
-      }
+      with_count<kRows>(end - begin, [&](auto count) {
+        strip<T, count, U>(a, depth, from, apart, now, to, out_panel, add, block, blocks, next);
+      });
     }
   }
 }
@@ -210,17 +223,21 @@ __attribute__((always_inline)) inline void transpose(V<T>* v) {
   if constexpr (bit > 1) transpose<T, bit / 2>(v);
 }
 
-// Rows of a weight matrix (row-major, the first `depth` of each, `minus` subtracted where given) as columns of one panel.
+// Rows of a weight matrix (row-major, the first `depth` of each, `minus` subtracted where given) as columns of one panel;
+// the rows from `soon` on are needed next.
 template <class T>
-__attribute__((noinline)) void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to) {
+__attribute__((noinline)) void pack_rows(const T* weight, const T* minus, int64_t row_length, int64_t depth, int64_t columns, T* to,
+                                         const T* soon = nullptr) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
   const auto square = [&](int64_t k, int64_t half, int64_t m, auto whole) __attribute__((always_inline)) {
     constexpr bool all = decltype(whole)::value;
     V<T> v[n]{};
-    // the next rows, which the next square or panel needs: they are too short for the processor to guess
-    if (all && k % (kLine / sizeof(T)) == 0)
+    // rows are too short for the processor to guess the next
+    if (all && k % (kLine / sizeof(T)) == 0) {
+      const T* next = (soon && half + n == width ? soon : weight + (half + n) * row_length) + k;
 #pragma GCC unroll 16
-      for (int64_t i = 0; i < n; ++i) __builtin_prefetch(weight + (half + n + i) * row_length + k);
+      for (int64_t i = 0; i < n; ++i) __builtin_prefetch(next + i * row_length);
+    }
 #pragma GCC unroll 16
     for (int64_t i = 0; i < n; ++i) {
       if (!all && half + i >= columns) break;
@@ -251,6 +268,19 @@ __attribute__((noinline)) void pack_columns(const T* weight, const T* minus, int
       V<T> x = m > 0 ? load(weight + half, m) : splat<T>(0);
       if (minus && m > 0) x -= load(minus + k * row_length + half, m);
       store(to + half, x);
+    }
+}
+
+// Whole rows of a weight matrix (row-major, `row_length` apart), as columns of panels `apart` numbers from each other.
+template <class T>
+__attribute__((noinline)) void pack_whole(const T* weight, const T* minus, int64_t row_length, int64_t rows, int64_t columns, T* to, int64_t apart) {
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  for (int64_t k = 0; k < rows; ++k, weight += row_length, to += width)
+    for (int64_t u = 0; u < panels<T>(columns) * width; u += n) {
+      const int64_t m = columns - u;
+      V<T> x = m > 0 ? load(weight + u, m) : splat<T>(0);
+      if (minus && m > 0) x -= load(minus + k * row_length + u, m);
+      store(to + u / width * apart + u % width, x);
     }
 }
 

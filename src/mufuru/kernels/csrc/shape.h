@@ -139,12 +139,19 @@ inline void add_biases(const Shape<T>& at, int64_t n, T* to) {
   }
 }
 
-// The unpacked weights of panels in the forward pass: of the inputs, block by block of gates, ...
+// The unpacked weights of panels in the forward pass: of the inputs, all blocks of gates for some units after another, so
+// that the rows subtracted from the logits' stay in the cache; with a controller, which has no such rows, block by block, ...
 template <class T>
-inline Rows<T> input_rows(const Shape<T>& at, int64_t panel) {
-  const int64_t block = least(panel / at.chunks(), at.blocks() - 1), u = (panel - block * at.chunks()) * at.width;
-  const int64_t row = block * at.H + u;
-  return {at.weights(at.in.w_ih) + row * at.X, reference_row<T>(at, row), at.X, least(at.block_size(block) - u, at.width)};
+struct InputPanel {
+  int64_t block, c;
+  InputPanel(const Shape<T>& at, int64_t i)
+      : block(at.K ? least(i / at.chunks(), at.blocks() - 1) : i % at.blocks()),
+        c(at.K ? i - block * at.chunks() : i / at.blocks()) {}
+};
+template <class T>
+inline Rows<T> input_rows(const Shape<T>& at, const InputPanel<T>& panel) {
+  const int64_t u = panel.c * at.width, row = panel.block * at.H + u;
+  return {at.weights(at.in.w_ih) + row * at.X, reference_row<T>(at, row), at.X, least(at.block_size(panel.block) - u, at.width)};
 }
 
 // ... of the controller, by the state and by its own last state, ...
@@ -248,18 +255,6 @@ inline void logit_runs(const Shape<T>& at, int64_t k, int64_t end, Visit visit) 
     k += n;
   }
 }
-
-// packs the columns of panel c, of `size` in all, of the runs that it is given
-template <class T>
-struct PackRuns {
-  int64_t c, size;
-  T* to;
-  void operator()(int64_t, int64_t n, const T* weight, const T* less) {
-    constexpr int64_t width = Panel<T>::width;
-    pack_columns<T>(weight + c * width, less ? less + c * width : nullptr, size, n, least(size - c * width, width), to);
-    to += n * width;
-  }
-};
 
 template <class T>
 void pack_backward(const Problem& problem, T* to, int64_t worker, int64_t workers) {
