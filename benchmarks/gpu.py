@@ -112,9 +112,7 @@ class Record:
 
 def main() -> None:
     options = parse()
-    if not torch.cuda.is_available():
-        sys.exit(NO_GPU)
-    device = torch.device("cuda")
+    device = find_device()
     record = Record(machine(device))
     name = re.sub(r"\W+", "-", record.machine["device"]).strip("-").lower()
     path = options.output or RESULTS / f"gpu-{name}.json"
@@ -125,7 +123,15 @@ def main() -> None:
             record.save(path)
             path.with_suffix(".md").write_text(page(record), encoding="utf-8")
             print(table([row for row in record.rows if row.shape == shape.name]), flush=True)
+    for what, why in record.skipped.items():
+        print(f"not measured: {what}: {why}")
     print(f"wrote {path} and {path.with_suffix('.md')}\n{SEND.format(name=record.machine['device'])}")
+
+
+def find_device() -> torch.device:
+    if not torch.cuda.is_available():
+        sys.exit(NO_GPU)
+    return torch.device("cuda")
 
 
 def parse() -> argparse.Namespace:
@@ -167,8 +173,8 @@ def run(
         layer = mufuru.MuFuRU(shape.inputs, shape.hidden, ops=ops, kernel=kernel, device=device, dtype=dtype)
         try:
             worst = disagreement(layer, shape)
-        except torch.OutOfMemoryError as error:
-            record.skipped[f"{shape.name}, {dtype}"] = str(error).partition("\n")[0]
+        except Exception as error:  # such as too little memory: the other shapes are worth their numbers
+            record.skipped[f"{shape.name}, {dtype}"] = f"{type(error).__name__}: {error}".partition("\n")[0]
             return
         record.agreement[f"{shape.name}, {dtype}, {len(ops)} operations"] = worst
         if not worst <= TOLERANCE[dtype]:

@@ -23,15 +23,30 @@ from triton_compile import SHARED, Launch, compiled, recorded, resources
 from mufuru.kernels import call_to
 from mufuru.kernels.triton import passes, prepare
 from mufuru.kernels.triton.plan import PRECISIONS, REGIMES, Chip, Layer, plan
-from mufuru.ops import native
+from mufuru.ops import PAPER, native
 
 UNITS = {"persistent": 64, "tiled": 128, "stepwise": 512}
 
 
-def units(regime: str, number: str, target: str) -> int:
-    """As many as a layer of the regime may have: persistent ones in float32, or on AMD's chips, only 32."""
-    less = regime == "persistent" and (target == "gfx942" or number in PRECISIONS.values())
-    return 32 if less else UNITS[regime]
+def chip_of(target: str) -> Chip:
+    return Chip(SHARED[target], target.startswith("gfx"))
+
+
+def dtype_of(number: str) -> torch.dtype:
+    return torch.float32 if number in PRECISIONS.values() else getattr(torch, number)
+
+
+def units(regime: str, number: str, target: str, **options: Any) -> int:
+    """As many as a layer with these options has at most in the regime, if that is the persistent one: 64 or 32."""
+    if regime != "persistent":
+        return UNITS[regime]
+    operations = len(options.get("ops", PAPER))
+    for size in (64, 32):
+        controller = size if options.get("controller", 0) is None else options.get("controller", 0)
+        layer = Layer(64, size, controller, operations, "before", dtype_of(number), options.get("trace", True))
+        if plan(layer, chip_of(target)).regime == regime:
+            return size
+    raise AssertionError("no layer is planned so")
 
 
 NUMBERS = ("bfloat16", "float16", *PRECISIONS.values())
@@ -56,8 +71,7 @@ def launches(
     monkeypatch: pytest.MonkeyPatch, regime: str, number: str, target: str, hidden: int, **options: Any
 ) -> list[Launch]:
     """Both passes of a call as they would be launched on the GPU, each kernel once."""
-    dtype = getattr(torch, number) if number not in PRECISIONS.values() else torch.float32
-    chip = Chip(SHARED[target], target.startswith("gfx"))
+    dtype, chip = dtype_of(number), chip_of(target)
     monkeypatch.setenv("MUFURU_TRITON_REGIME", regime)
     monkeypatch.setattr(prepare, "chip_of", lambda device: chip)
     if dtype == torch.float32:
@@ -99,20 +113,22 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize(("regime", "number", "target"), cases())
 def test_fits_without_spilling(monkeypatch: pytest.MonkeyPatch, regime: str, number: str, target: str) -> None:
-    made = launches(monkeypatch, regime, number, target, units(regime, number, target), trace=False)
+    made = launches(monkeypatch, regime, number, target, units(regime, number, target, trace=False), trace=False)
     assert len(made) == {"persistent": 3, "tiled": 3, "stepwise": 7}[regime]
     for one in made:
         assert_fits(one, target)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "after": {"reset": "after"},
-    "no reset": {"reset": None, "bias": False},
+    "after": {"reset": "after", "trace": False},
+    "no reset": {"reset": None, "bias": False, "trace": False},
+    "no reset, with gradients of weights": {"reset": None, "bias": False, "trace": True},
     "controller": {"controller": 24, "masks": ("resets",)},
     "largest controller": {"controller": None, "trace": False},
     "all operations": {"ops": tuple(op.name for op in native()), "trace": False},
     "everything": {"masks": ("state", "zoneout", "allowed", "resets"), "batch_sizes": (64, 40, 3), "trace": True},
-    "two operations": {"ops": ("keep", "replace"), "reverse": True},
+    "masks": {"masks": ("state", "zoneout", "allowed", "resets"), "batch_sizes": (64, 40, 3), "trace": False},
+    "two operations": {"ops": ("keep", "replace"), "reverse": True, "trace": False},
 }
 
 
@@ -122,11 +138,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("number", ["bfloat16", "ieee", "tf32"])
 @pytest.mark.parametrize("target", SHARED)
 def test_options_fit(monkeypatch: pytest.MonkeyPatch, regime: str, number: str, options: str, target: str) -> None:
-    given, hidden = OPTIONS[options], units(regime, number, target)
-    if "controller" in given:
-        given = given | {"controller": given["controller"] or hidden}
+    given = OPTIONS[options]
     if never_planned(regime, number, target) or ("controller" in given and (regime, number) == ("persistent", "ieee")):
         pytest.skip("no layer is planned so")
+    hidden = units(regime, number, target, **given)
+    if "controller" in given:
+        given = given | {"controller": given["controller"] or hidden}
     for one in launches(monkeypatch, regime, number, target, hidden, **given):
         assert_fits(one, target)
 
@@ -157,6 +174,12 @@ LAYER = Layer(64, 64, 0, 7, "before", torch.bfloat16)
         ({"hidden": 256}, Chip(227 * 1024), "stepwise"),
         ({"hidden": 256, "operations": 2}, Chip(227 * 1024), "tiled"),
         ({"controller": 128}, Chip(227 * 1024), "tiled"),
+        ({"controller": 16}, Chip(227 * 1024), "tiled"),
+        ({"controller": 32, "hidden": 32}, Chip(227 * 1024), "persistent"),
+        ({"operations": 8}, Chip(227 * 1024), "tiled"),
+        ({"operations": 8, "hidden": 32}, Chip(227 * 1024), "persistent"),
+        ({"trace": True}, Chip(227 * 1024), "tiled"),
+        ({"trace": True, "hidden": 32}, Chip(227 * 1024), "persistent"),
         ({"controller": 32, "number": torch.float32, "hidden": 32}, Chip(227 * 1024), "tiled"),
     ],
 )

@@ -200,6 +200,9 @@ def composed_by_torch(function: Callable[[Tensor, Tensor], Tensor], s: Tensor, v
     return value.detach(), ds, dv
 
 
+NAN = tuple(
+    torch.tensor(row, device=DEVICE) for row in ([torch.nan, 1.0, torch.nan, 0.0], [0.5, torch.nan, torch.nan, 0.0])
+)
 EDGES = torch.tensor([-2.0, -0.5, -0.25, -0.0, 0.0, 0.25, 0.5, 2.0], device=DEVICE)
 GRID = EDGES.repeat_interleave(8), EDGES.repeat(8)
 """All pairs: many are ties."""
@@ -209,9 +212,7 @@ GRID = EDGES.repeat_interleave(8), EDGES.repeat(8)
 def test_operation_beside_its_row(op: ops.Op) -> None:
     """Value and derivatives, at ties too; NaN comes through as in torch."""
     assert op.native_code in CODES
-    rows = [torch.nan, 1.0, torch.nan, 0.0], [0.5, torch.nan, torch.nan, 0.0]
-    nan = tuple(torch.tensor(row, device=DEVICE) for row in rows)
-    for s, v in (GRID, nan):
+    for s, v in (GRID, NAN):
         found, wanted = composed_by_triton(op.native_code, s, v), composed_by_torch(op.function, s, v)
         torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0, equal_nan=True)
         if s is GRID[0]:
@@ -269,7 +270,15 @@ def rooted(s: Tensor, v: Tensor) -> Tensor:
     return (s * s + v * v + 0.1).sqrt() + torch.erf(s) + torch.sign(v) * torch.minimum(s, v) + s * (v > 0)
 
 
-@pytest.mark.parametrize("function", [soft, gated, smooth, bounded, waves, rooted])
+def lowered(s: Tensor, v: Tensor) -> Tensor:
+    return torch.minimum(s, v).clamp_max(0.3)
+
+
+def raised(s: Tensor, v: Tensor) -> Tensor:
+    return torch.maximum(s, v).clamp_min(-0.3)
+
+
+@pytest.mark.parametrize("function", [soft, gated, smooth, bounded, waves, rooted, lowered, raised])
 def test_python_operation_is_translated(function: Any) -> None:
     (op,) = resolve([function])
     found = own.translation(op.code)
@@ -279,6 +288,9 @@ def test_python_operation_is_translated(function: Any) -> None:
         translated = composed_by_triton(ops.CUSTOM, s, v, found.function)
         # Triton's exp, log and division are right to a few units in the last place
         torch.testing.assert_close(translated, composed_by_torch(function, s, v), rtol=1e-5, atol=1e-6)
+    s, v = NAN
+    found_nan = composed_by_triton(ops.CUSTOM, s, v, found.function)[0].isnan()
+    assert torch.equal(found_nan, composed_by_torch(function, s, v)[0].isnan())
 
 
 def test_python_operations_in_a_layer(regime: str) -> None:
@@ -391,6 +403,83 @@ def test_edges(regime: str, case: str) -> None:
     agree(EDGE_CASES[case]())
 
 
+FAR = 50
+"""Bits between the addresses of two pointers."""
+
+
+class Pointer:
+    """A tensor of which nothing but its address exists: far from all others, and of any size."""
+
+    def __init__(self, place: int, dtype: torch.dtype) -> None:
+        self.place, self.dtype = place, dtype
+
+    def data_ptr(self) -> int:
+        return (self.place + 1) << FAR
+
+
+@pytest.fixture
+def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every address that a kernel loads from or stores to is one of the tensor that the pointer was made of."""
+    tensors: dict[int, Tensor] = {}
+    builder, executor = type(interpreter.interpreter_builder), interpreter.GridExecutor
+
+    def placed(self: Any, args: Any, options: Any) -> Any:
+        tensors.clear()
+
+        def pointer(arg: Any) -> Any:
+            if not isinstance(arg, Tensor):
+                return arg
+            tensors[len(tensors) + 1] = arg
+            return Pointer(len(tensors) - 1, arg.dtype)
+
+        return [pointer(arg) for arg in args], {name: pointer(arg) for name, arg in options.items()}
+
+    def real(pointers: Any, mask: Any) -> Any:
+        """The addresses in memory, after the check; where the mask has none, any."""
+        wanted = pointers.data[mask.data]
+        if not wanted.size:
+            return interpreter.TensorHandle(pointers.data, pointers.dtype)
+        (place,) = {int(place) for place in wanted >> FAR}
+        tensor, first = tensors[place], place << FAR
+        end = first + tensor.numel() * tensor.element_size()
+        assert first <= wanted.min() <= wanted.max() < end, f"outside of a tensor of {list(tensor.shape)}"
+        return interpreter.TensorHandle(pointers.data - first + tensor.data_ptr(), pointers.dtype)
+
+    load, store = builder.create_masked_load, builder.create_masked_store
+    monkeypatch.setattr(executor, "_init_args_hst", placed)
+    monkeypatch.setattr(executor, "_restore_args_dev", lambda self, *args: None)
+    monkeypatch.setattr(
+        builder, "create_masked_load", lambda self, at, mask, *rest: load(self, real(at, mask), mask, *rest)
+    )
+    monkeypatch.setattr(
+        builder,
+        "create_masked_store",
+        lambda self, at, value, mask, *rest: store(self, real(at, mask), value, mask, *rest),
+    )
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="only the interpreter shows addresses")
+@pytest.mark.usefixtures("_watched")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "controller": 7,
+            "masks": ("state", "zoneout", "allowed", "resets"),
+            "batch_sizes": (18, 17, 1),
+            "batch": 19,
+            "trace": True,
+        },
+        {"reset": "after", "masks": ("state", "resets"), "reverse": True, "batch": 17},
+        {"reset": None, "bias": False, "controller": 18, "batch": 3},
+        {"reset": None, "ops": ("replace",), "batch": 3},  # one block of weights: its last row is the memory's end
+    ],
+    ids=["before", "after", "none", "one operation"],
+)
+def test_no_address_is_outside_of_its_tensor(regime: str, options: dict[str, Any]) -> None:
+    agree(single(hidden=19, **{"ops": THREE} | options))
+
+
 def test_padding_is_never_read(regime: str) -> None:
     """A compiler gives a call rows beyond the last step's: NaN there stays there."""
     call = single(THREE, batch_sizes=UNEVEN, controller=7)
@@ -427,12 +516,13 @@ def test_an_operation_whose_bias_is_minus_infinity() -> None:
         agree(call)
 
 
-def test_large_logits(regime: str) -> None:
+@pytest.mark.parametrize("larger", [slice(-33, None), slice(-22, -11)], ids=["all", "one"])
+def test_large_logits(regime: str, larger: slice) -> None:
     """Their exponentials have no number in float32. Sums of some hundred are right to 1e-5."""
     call = single(THREE)
     assert call.weights.bias_ih is not None
     with torch.no_grad():
-        call.weights.bias_ih[-3 * 11 :] += 100
+        call.weights.bias_ih[larger] += 100
     agree(call, 2e-4)
 
 
@@ -475,6 +565,26 @@ def test_half_precision(regime: str, dtype: torch.dtype) -> None:
         assert error < limit, (name, error)
 
 
+def test_states_are_carried_in_float32(regime: str) -> None:
+    """Forty changes of a two-thousandth, each of which bfloat16 would round away, of a state and of its gradient."""
+    weights = single(("keep", "replace"), batch=2, trace=False).weights
+    zero = weights._replace(
+        **{name: None if w is None else torch.zeros_like(w) for name, w in weights._asdict().items()}
+    )
+    assert zero.bias_ih is not None
+    zero.bias_ih[:11], zero.bias_ih[-22:-11] = 10.0, 7.6  # features of 1, and 1 / (1 + exp(7.6)) for replace
+    call = single(("keep", "replace"), batch=2, steps=40, trace=False)
+    call = call_to(call._replace(weights=zero, s0=torch.full_like(call.s0, 0.5)), torch.bfloat16)
+    s0 = call.s0.detach().requires_grad_()
+    result = kernel.sequence(call._replace(s0=s0))
+    (grad,) = torch.autograd.grad(result.s_n.sum(), s0)
+    kept = (1 - 5.0e-4) ** 40
+    torch.testing.assert_close(
+        result.s_n.float(), torch.full((2, 11), 1 - 0.5 * kept, device=DEVICE), rtol=2**-8, atol=0
+    )
+    torch.testing.assert_close(grad.float(), torch.full((2, 11), kept, device=DEVICE), rtol=2**-8, atol=0)
+
+
 def test_autocast_multiplies_in_bfloat16(regime: str) -> None:
     """In float32, with products in bfloat16: `Call.bfloat16`."""
     call = single(THREE)._replace(bfloat16=True)
@@ -487,18 +597,6 @@ def test_autocast_multiplies_in_bfloat16(regime: str) -> None:
     assert 1e-6 < max(errors.values()) < 2**-5, errors
 
 
-class Pointer:
-    """A tensor of which nothing but its address exists: far from all others, and of any size."""
-
-    def __init__(self, place: int, dtype: torch.dtype) -> None:
-        self.place, self.dtype = place, dtype
-
-    def data_ptr(self) -> int:
-        return (self.place + 1) << FAR
-
-
-FAR = 50
-"""Bits between the addresses of two pointers."""
 SIZES = {
     "many sequences": {"steps": 3, "batch": 2**30, "hidden": 33, "controller": 17},
     "many units": {"steps": 2, "batch": 20, "hidden": 2**16, "controller": 2**16},
@@ -697,6 +795,20 @@ def test_per_sample_gradients_by_vmap() -> None:
         found.append(torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x))
     for name in found[0]:
         torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-4, atol=1e-4, msg=name)
+
+
+def test_float16_autocast_multiplies_in_float32() -> None:
+    """As the reference without autocast, of numbers that float16 does not have."""
+    made, other = layers(ops=THREE)
+    x = 1e5 * torch.randn(4, 3, 3, device=DEVICE)
+    found = []
+    for model in (made, other):
+        with torch.autocast(DEVICE, torch.float16, enabled=model is made):
+            output = model(x)[0]
+            grads = torch.autograd.grad(output.float().square().sum(), [*model.parameters()])
+        found.append((output.float(), *grads))
+    assert all(tensor.isfinite().all() for tensor in found[1])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-3)
 
 
 def test_second_derivatives() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import subprocess
@@ -52,6 +53,32 @@ def test_a_shape_on_the_cpu(gpu: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "| tiny | float32 | training |" in gpu.page(record)
 
 
+def test_the_whole_of_it_on_the_cpu(
+    gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To its end, past a shape that the kernel cannot do."""
+    compare = gpu.disagreement
+
+    def comparison(layer: Any, shape: Any) -> float:
+        if shape.name == "wide":
+            raise RuntimeError("out of resource: shared memory\nsecond line")
+        found: float = compare(layer, shape)
+        return found
+
+    monkeypatch.setattr(gpu, "_CompiledStep", lambda layer: layer)
+    monkeypatch.setattr(gpu, "disagreement", comparison)
+    monkeypatch.setattr(gpu, "find_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(gpu, "run", functools.partial(gpu.run, kernel="auto"))
+    monkeypatch.setattr(gpu, "SHAPES", (gpu.Shape("wide", 3, 2, 4, 5), gpu.Shape("tiny", 3, 2, 4, 5)))
+    path = tmp_path / "gpu.json"
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--seconds", "0", "--dtypes", "float32", "--output", str(path)])
+    gpu.main()
+    said = capsys.readouterr().out
+    assert "not measured: wide, torch.float32: RuntimeError: out of resource: shared memory\nwrote" in said
+    assert "| tiny | float32 | inference |" in path.with_suffix(".md").read_text()
+    assert {row["shape"] for row in json.loads(path.read_text())["rows"]} == {"tiny"}
+
+
 def test_a_wrong_kernel_is_not_measured(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "disagreement", lambda layer, shape: float("nan"))
     record = gpu.Record({})
@@ -98,8 +125,9 @@ def test_a_shape_without_enough_memory_is_passed_over(gpu: Any, monkeypatch: pyt
     record = gpu.Record({})
     gpu.run(record, gpu.Shape("large", 3, 2, 4, 5), torch.float32, torch.device("cpu"), 0.0, kernel="auto")
     assert not record.rows
-    assert record.skipped == {"large, torch.float32": "CUDA out of memory. Tried to allocate 9 GiB"}
-    assert "- large, torch.float32: CUDA out of memory" in gpu.page(record)
+    said = "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB"
+    assert record.skipped == {"large, torch.float32": said}
+    assert f"- large, torch.float32: {said}" in gpu.page(record)
 
 
 def test_regimes_that_a_shape_can_have(gpu: Any) -> None:

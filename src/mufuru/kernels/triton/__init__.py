@@ -1,4 +1,4 @@
-"""The Triton kernel as a row of the kernel table: what it can run, how a call reaches it, and its status.
+"""The Triton kernel as a row of the kernel table: which calls it supports, how they reach it, and its status.
 
 It is imported when a call is on a GPU. On the CPU it runs only where Triton interprets its kernels, for tests.
 """

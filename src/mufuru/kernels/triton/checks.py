@@ -15,7 +15,7 @@ from mufuru.validate import check_all
 
 
 def checked_call(tensors: Sequence[Any], options: Options) -> Call:
-    """Return the call of tensors that have memory of their own, each as its row of the table says."""
+    """Return the call with tensors that own their memory, each as specified by its row of the table."""
     given = check_all((row.name for row in INPUTS), tensors)
     for tensor, row in zip(given[:2], INPUTS, strict=False):
         if tensor is None or tensor.dim() != 2:
@@ -34,7 +34,7 @@ def checked_call(tensors: Sequence[Any], options: Options) -> Call:
 
 
 def checked_gradients(grads: Sequence[Tensor | None], call: Call) -> list[Tensor | None]:
-    """Return the gradients of outputs, with memory of their own and the outputs' shapes."""
+    """Return the gradients of outputs, with their own memory and the outputs' shapes."""
     found, sizes = check_all((f"gradient of {row.name}" for row in OUTPUTS), grads), _sizes(call)
     facts = call.unit.facts | ({"trace"} if call.trace else set())
     for row, grad in zip(OUTPUTS, found, strict=True):

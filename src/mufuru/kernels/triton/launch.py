@@ -37,7 +37,7 @@ class Steps(NamedTuple):
     logits: Tensor
     """The gates themselves, or with a controller the logits alone."""
     inner: Tensor | None
-    """Features inside of the reset gate, if it is after the product."""
+    """Features inside the reset gate, if it is after the product."""
     product: Tensor | None
     """Reset gate times state, if it is before the product."""
 

@@ -161,7 +161,7 @@ torch.library.register_autograd(
 
 
 class _Transformable(torch.autograd.Function):
-    """For function transforms, which want to see the context set up apart."""
+    """For function transforms, which need a separate `setup_context`."""
 
     @staticmethod
     def forward(settings: Settings, *inputs: Any) -> tuple[Tensor, ...]:
@@ -187,7 +187,7 @@ class _Transformable(torch.autograd.Function):
 
 
 class _TransformableBackward(torch.autograd.Function):
-    """The gradient as a function of its own, with second derivatives by the reference kernel."""
+    """The gradient as a separate function, with second derivatives by the reference kernel."""
 
     @staticmethod
     def forward(settings: Settings, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:

@@ -192,8 +192,7 @@ def backward(
         old = read(before, row, down, hidden, units, mask)
         seen = old
         if state_mask is not None:
-            factor = read(state_mask, start, down, hidden, units, mask)
-            seen = old * factor
+            seen = old * read(state_mask, start, down, hidden, units, mask)
 
         pre_v = read(gates, row, down, width, units, mask) + bias_of(bias, 0, hidden, units, inside)
         if RESET != NO_RESET:
@@ -262,7 +261,8 @@ def backward(
             by_old_k = product(d_k, w_kk, PRECISION)
 
         if state_mask is not None:
-            by_seen = by_seen * factor
+            # read again: to keep it would take registers that there are not
+            by_seen = by_seen * read(state_mask, start, down, hidden, units, mask)
         by_s += by_seen
         if resets is not None:
             here = (tl.load(resets + row + down, mask=live, other=0) != 0)[:, None]

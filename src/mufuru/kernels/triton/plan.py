@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
+from mufuru.ops import PAPER
+
 Regime = Literal["persistent", "tiled", "stepwise"]
 REGIMES = get_args(Regime)
 PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
@@ -45,7 +47,7 @@ def chip_of(device: torch.device) -> Chip:
 
 
 class Layer(NamedTuple):
-    """The sizes that decide."""
+    """The sizes that the plan depends on."""
 
     batch: int
     hidden: int
@@ -54,6 +56,8 @@ class Layer(NamedTuple):
     reset: str | None
     number: torch.dtype
     """In which products multiply."""
+    trace: bool = False
+    """Whether the weights of operations are returned, and may have gradients."""
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -90,18 +94,25 @@ def plan(layer: Layer, chip: Chip) -> Plan:
                 f"large, got {layer.hidden} and {layer.controller}: leave the variable away, or set it to tiled"
             )
         tile = {"BLOCK_B": 16, "BLOCK_H": h, "BLOCK_C": max(c, 16)}
-        # a controller's weights need the registers of more warps on NVIDIA's chips
-        warps = 8 if max(h, c) > 32 or (c and not chip.hip) else 4
-        return Plan(regime, precision, tile, _compiler(warps, stages=1))
+        # weights in float32, and a controller's, need the registers of more warps on NVIDIA's chips
+        whole = layer.number == torch.float32 and not chip.hip
+        compiler = _compiler(8 if max(h, c) > 32 or whole or (c and not chip.hip) else 4, stages=1)
+        roomy = whole or (layer.operations > len(PAPER) and not chip.hip)
+        return Plan(regime, precision, tile, compiler | _registers(roomy))
     tile = TILE | {"BLOCK_K": _depth(layer.number)}
     compiler = _compiler(4 if chip.hip else 8, stages=2)
-    # left alone, NVIDIA's assembler stops at 128 registers, so that two programs fit on a processor, and spills
     roomy = not chip.hip and (regime == "tiled" or layer.number == torch.float32)
-    return Plan(regime, precision, tile, compiler | ({"maxnreg": 255} if roomy else {}))
+    return Plan(regime, precision, tile, compiler | _registers(roomy))
+
+
+def _registers(roomy: bool) -> dict[str, int]:
+    """Left alone, NVIDIA's assembler may stop at 128 or 168 registers, so that several programs fit on a processor,
+    and spill."""
+    return {"maxnreg": 255} if roomy else {}
 
 
 def _depth(number: torch.dtype) -> int:
-    """How much of a product's depth is in registers at a time: as much as does not spill."""
+    """How much of a product's depth is in registers at a time: the largest part that does not spill."""
     return 16 if number == torch.float32 else 32
 
 
@@ -110,10 +121,12 @@ def _compiler(warps: int, stages: int) -> dict[str, Any]:
 
 
 def _regime(layer: Layer, chip: Chip, precision: str) -> Regime:
-    # AMD's chips keep the weights in registers, which hold less; more units in float32 spill on NVIDIA's, and any
-    # number of them in TF32 or beside a controller
+    # AMD's chips keep the weights in registers, which hold less; on NVIDIA's more units spill in float32, beside a
+    # controller, with more operations than the paper's, and with gradients of the operations' weights; and any number
+    # of them in TF32, or in float32 beside a controller
     whole = layer.number == torch.float32
-    most = 32 if chip.hip or whole else PERSISTENT_UNITS
+    rich = layer.controller > 0 or layer.operations > len(PAPER) or layer.trace
+    most = 32 if chip.hip or whole or rich else PERSISTENT_UNITS
     spills = precision != "ieee" or (whole and layer.controller > 0)
     if max(layer.blocks) <= most and not spills and layer.weights() + 8 * 1024 <= chip.shared:
         return "persistent"

@@ -65,7 +65,7 @@ def write(base, row, down, width, columns, mask, value):
 
 @triton.jit
 def bias_of(bias, row: tl.constexpr, hidden, units, inside):
-    """(1, units) of one block of the biases: 0 features, 1 features inside of the reset gate, 2 reset, then logits."""
+    """(1, units) of one block of the biases: 0 features, 1 features inside the reset gate, 2 reset, then logits."""
     if bias is None:
         found = tl.full((1, units.shape[0]), 0.0, tl.float32)
     else:

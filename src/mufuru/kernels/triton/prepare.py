@@ -40,12 +40,12 @@ class Weights(NamedTuple):
     kk: Tensor | None
     op: Tensor | None
     bias: Tensor | None
-    """(3 + operations, hidden), float32: features, features inside of the reset gate, reset, then logits."""
+    """(3 + operations, hidden), float32: features, features inside the reset gate, reset, then logits."""
     bias_k: Tensor | None
 
 
 class Ready(NamedTuple):
-    """All that both passes need of a call."""
+    """The parts of a call that both passes need."""
 
     at: Sizes
     how: Plan
@@ -93,7 +93,7 @@ def sizes_of(call: Call) -> Sizes:
 
 def prepare(call: Call) -> Ready:
     at, number = sizes_of(call), number_of(call)
-    layer = Layer(at.batch, at.hidden, at.controller, at.operations, call.unit.reset, number)
+    layer = Layer(at.batch, at.hidden, at.controller, at.operations, call.unit.reset, number, call.trace)
     how = plan(layer, chip_of(call.x.device))
     masks = Masks(*map(_readable, call.masks))
     return Ready(

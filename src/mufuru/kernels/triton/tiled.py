@@ -2,7 +2,7 @@
 
 Tiled: one launch for all steps. A program takes its sequences through them and works through the tiles of a step one
 after the other, with barriers where one tile reads what another wrote. Stepwise, for wide layers: a launch or two per
-step, in which every tile is a program of its own, so that a step's weights are read by many processors at once.
+step, in which every tile is a separate program, so that a step's weights are read by many processors at once.
 """
 
 import triton
