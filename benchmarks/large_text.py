@@ -30,7 +30,7 @@ from record import machine
 
 from mufuru.experiments.data import tokenise
 from mufuru.experiments.engine.evaluate import make
-from mufuru.experiments.tasks.lm import PRESETS
+from mufuru.experiments.tasks.lm.config import PRESETS
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = {

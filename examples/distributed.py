@@ -71,12 +71,15 @@ def main() -> None:
         loss = mse_loss(model(x), total)
         loss.backward()
         optimizer.step()
+        loss = loss.detach()
         if ranks > 1:
-            distributed.all_reduce(loss.detach(), distributed.ReduceOp.SUM)
+            distributed.all_reduce(loss, distributed.ReduceOp.SUM)
         if rank == 0 and (update + 1) % max(1, options.updates // 5) == 0:
             print(f"update {update + 1:4}   mean squared error {loss.item() / ranks:.6f}")
     if ranks > 1:
-        distributed.barrier()  # gloo's threads let go of all tensors before the group is destroyed
+        # gloo's threads must not be the last to hold a tensor of Python's when the group is destroyed, which waits for
+        # them and lets no other thread run Python: so the last loss has a name, and no rank is behind
+        distributed.barrier()
         distributed.destroy_process_group()
 
 

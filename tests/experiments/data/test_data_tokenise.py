@@ -91,6 +91,28 @@ def test_counts_that_outgrow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         tokenise.load(replace(wanted, vocabulary_size=None))
 
 
+@pytest.mark.parametrize("remembered", [1, 7])
+def test_ids_that_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
+    monkeypatch.setattr(tokenise, "REMEMBERED", remembered)
+    monkeypatch.setattr(pieces, "PIECE", 1 << 20)
+    wanted = request(written(tmp_path / "a.txt"), level="words")
+    assert_same(tokenise.load(wanted), in_memory(wanted))
+    vocabulary = in_memory(wanted).vocabulary
+    ids = tokenise.Ids("words", vocabulary)
+    (piece,), _ = pieces.plan(wanted.files, in_words=True)
+    tokenise.ids_of(piece, ids)
+    assert len(ids) <= remembered
+
+
+def test_ids_of_four_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(" ".join(f"w{number}" for number in range(70_000)) + "\n" * 30)
+    wanted = request(str(path), level="words", held_out=(0.0, 0.001), valid_files=(written(tmp_path / "v.txt"),))
+    made = tokenise.load(wanted)
+    assert made.train.dtype == torch.int32
+    assert_same(made, in_memory(wanted))
+
+
 def test_processes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenise, "MOST_PROCESSES", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)

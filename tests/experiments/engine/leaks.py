@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from commands import family
 
 from mufuru.experiments.engine.progress import Overall
 from mufuru.experiments.engine.sweep import Job, sweep
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig
+from mufuru.experiments.tasks.logic.config import LogicConfig
 
 SHORT = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)
 WARM = 6
@@ -30,15 +31,6 @@ class Held(NamedTuple):
     files: int
     largest: int
     """Megabytes of the largest process."""
-
-
-def family(parent: int) -> Iterator[int]:
-    """A process and all that it started, and that those started."""
-    yield parent
-    with suppress(FileNotFoundError):
-        for task in os.listdir(f"/proc/{parent}/task"):
-            for child in Path(f"/proc/{parent}/task/{task}/children").read_text().split():
-                yield from family(int(child))
 
 
 def held(others: Collection[int] = ()) -> Held:

@@ -33,7 +33,7 @@ from mufuru.experiments.engine.sweep import Job, Outcome, sweep
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig
+from mufuru.experiments.tasks.logic.config import LogicConfig
 
 ray = needs_ray()
 SHORT = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)

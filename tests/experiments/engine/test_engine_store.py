@@ -18,7 +18,7 @@ from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.sweep import Job, sweep
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json
-from mufuru.experiments.tasks.lm import DataConfig, LMConfig
+from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
 
 
 def without_text(tmp_path: Path) -> LMConfig:

@@ -15,7 +15,8 @@ from mufuru.experiments.engine import fit
 from mufuru.experiments.engine.evaluate import operation_use
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig, LogicTask
+from mufuru.experiments.tasks.logic.config import LogicConfig
+from mufuru.experiments.tasks.logic.task import LogicTask
 
 SMALL = LogicConfig(
     CellConfig(hidden_size=3), Training(epochs=2, batch_size=5), train_formulae=20, valid_formulae=20, test_formulae=10

@@ -20,16 +20,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from mufuru.experiments.engine import RunError, fit
-from mufuru.experiments.engine.ranks import _moved, joined_state, part_of_state
+from mufuru.experiments.engine.ranks import Ranks, _moved, joined_state, part_of_state
 from mufuru.experiments.engine.torchrun import read_place
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.classify.config import DataConfig as Labelled
+from mufuru.experiments.tasks.languages.config import PRESETS as LANGUAGES
+from mufuru.experiments.tasks.languages.task import LanguagesTask
 from mufuru.experiments.tasks.lm.config import DataConfig as Text
 from mufuru.experiments.tasks.lm.task import Window
 from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.task import packed_rows
+from mufuru.experiments.tasks.trees.config import PRESETS as TREES
+from mufuru.experiments.tasks.trees.task import TreesTask
 
 CLOSE = 1e-5
 """Sums in another order differ in the last bits of float32, and 50 updates carry that on."""
@@ -225,6 +229,14 @@ def test_one_message_for_all(config: Any, others: Any, message: str, tmp_path: P
     assert codes(ended) == [1, 1]
     (said,) = messages(ended)
     assert message in said
+
+
+@pytest.mark.parametrize(("task", "presets"), [(TreesTask, TREES), (LanguagesTask, LANGUAGES)])
+def test_tasks_of_one_process(task: Any, presets: Any) -> None:
+    ranks, made = Ranks.__new__(Ranks), task.__new__(task)
+    ranks.size, made.config = 2, presets["short"]
+    with pytest.raises(RunError, match=r"^train (trees|languages) runs on one process: start it without torchrun$"):
+        ranks.adopt(made, torch.nn.Linear(1, 1))
 
 
 def test_other_data_on_a_rank(files: Path, tmp_path: Path) -> None:

@@ -33,8 +33,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def torchrun(*arguments: object, restarts: int = 0) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     line += ["--max-restarts", str(restarts), "-m", "mufuru", *map(str, arguments)]
-    variables = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+    return commands.opened(line, {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"})
 
 
 def pid_of_rank(rank: int, parent: int) -> int:

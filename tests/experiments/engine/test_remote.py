@@ -21,7 +21,7 @@ from mufuru.experiments.engine.work import Job, Reporter, Validation, work
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig
+from mufuru.experiments.tasks.logic.config import LogicConfig
 
 SMALL = LogicConfig(CellConfig(hidden_size=2), Training(epochs=6, batch_size=10), 0, 20, 10, 10)
 

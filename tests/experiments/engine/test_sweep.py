@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import family
 from folders import assert_same_run
-from leaks import assert_leaks_nothing, family, held
+from leaks import assert_leaks_nothing, held
 
 from mufuru.experiments.engine import RunError, fit
 from mufuru.experiments.engine.processes import Worker, one_thread_each
@@ -23,7 +24,7 @@ from mufuru.experiments.engine.sweep import Job, sweep, usable_cores
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig
+from mufuru.experiments.tasks.logic.config import LogicConfig
 
 TINY = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)
 LONG = replace(TINY, training=replace(TINY.training, epochs=100_000))

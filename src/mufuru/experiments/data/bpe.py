@@ -98,7 +98,7 @@ class BytePairs(Vocabulary):
 
 
 class AnyVocabulary:
-    """Either kind of vocabulary, from what its `to_json` wrote."""
+    """Either kind of vocabulary, from its `to_json`."""
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Vocabulary:

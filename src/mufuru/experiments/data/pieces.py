@@ -57,7 +57,7 @@ class Piece:
 def plan(files: Sequence[str | Path], *, in_words: bool, shares: Sequence[float] = ()) -> tuple[list[Piece], list[int]]:
     """Return the pieces of files, and where the shares of their bytes end, as numbers of pieces.
 
-    `in_words` refuses to cut inside of a word.
+    `in_words` never cuts inside a word.
     """
     sizes = [_size(path) for path in files]
     starts = [0, *accumulate(sizes)]

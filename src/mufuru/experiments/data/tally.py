@@ -23,11 +23,11 @@ MOST = 5_000_000
 FILES = 64
 """Files that are merged at a time."""
 Entry = tuple[str, int, int]
-"""A word, its count and when it first came."""
+"""A word, its count and the position of its first occurrence."""
 
 
 class Tally:
-    """Counts of words, and the order in which the words first came."""
+    """Counts of words, and the order of their first occurrences."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._counts, self._first = folder, dict[str, int](), dict[str, int]()
@@ -35,7 +35,7 @@ class Tally:
         self._seen = self._written = 0
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Add the counts of the next part of a text, its words in the order in which they came."""
+        """Add the counts of the next part of a text, its words in order of occurrence."""
         for word, count in counts.items():
             self._counts[word] = self._counts.get(word, 0) + count
             self._first.setdefault(word, self._seen)

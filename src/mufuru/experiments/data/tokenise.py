@@ -42,6 +42,8 @@ SAMPLE = 16
 """Maximum pieces that byte pairs are learned from, spread over the training text."""
 CONTEXT = multiprocessing.get_context("spawn")
 MOST_PROCESSES = 32
+REMEMBERED = 500_000
+"""Different words whose ids a process keeps at hand, some 200 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -161,22 +163,24 @@ class Build:
         todo, done = [self.text[number] for number in missing], len(self.text) - len(missing)
         for number, counts in self.shown("counting", todo, done, in_order(counts_of, todo, level)):
             write_atomically(self.counted(missing[number]), counts)
-        left = sum(sum(self.counts(number).values()) for number in range(len(self.text)))
-        left -= sum(int(left * share) for share in self.held_out)
+        tokens = [self.counted_tokens(number) for number in range(len(self.text))]
+        left = sum(tokens) - sum(int(sum(tokens) * share) for share in self.held_out)
         for number, piece in enumerate(self.text):
-            counts = self.counts(number)
-            if (tokens := sum(counts.values())) > left:
-                # the part ends inside of this piece
-                counts = dict(Counter(tokens_of(piece, level)[:left]))
-            tally.add(counts)
-            left -= min(tokens, left)
+            # the part may end inside of this piece
+            whole = tokens[number] <= left
+            tally.add(self.counts(number) if whole else Counter(tokens_of(piece, level)[:left]))
+            left -= min(tokens[number], left)
         return tally.vocabulary(self.request.vocabulary_size, self.request.min_count, LEVELS[level])
 
     def counted(self, number: int) -> Path:
-        return self.work / f"counts-{number}.json"
+        return self.work / f"counted-{number}.json"
+
+    def counted_tokens(self, number: int) -> int:
+        with open(self.counted(number), "rb") as file:
+            return int(file.readline())
 
     def counts(self, number: int) -> dict[str, int]:
-        found: dict[str, int] = json.loads(self.counted(number).read_bytes())
+        found: dict[str, int] = json.loads(self.counted(number).read_bytes().partition(b"\n")[2])
         return found
 
     def check_words(self) -> None:
@@ -198,12 +202,13 @@ class Build:
             log.truncate(sum(len(json.dumps(line)) + 1 for line in done))
             file.truncate(place)
             file.seek(place)
-            todo, given = self.pieces[len(done) :], (self.request.level, vocabulary)
-            made = in_order(ids_of, todo, given)
-            for _, ids in self.shown("tokenising", todo, len(done), made):
-                crc = zlib.crc32(ids, done[-1][1] if done else 0)
-                done.append((len(ids) // size, crc))
-                _append(file, ids)
+            todo = self.pieces[len(done) :]
+            ids = vocabulary if isinstance(vocabulary, BytePairs) else Ids(self.request.level, vocabulary)
+            made = in_order(ids_of, todo, ids)
+            for _, tokens in self.shown("tokenising", todo, len(done), made):
+                crc = zlib.crc32(tokens, done[-1][1] if done else 0)
+                done.append((len(tokens) // size, crc))
+                _append(file, tokens)
                 _append(log, json.dumps(done[-1]).encode() + b"\n")
         return [count for count, _ in done], done[-1][1]
 
@@ -251,32 +256,57 @@ def _lines(journal: Path) -> list[tuple[int, int]]:
     return [(count, crc) for count, crc in map(json.loads, journal.read_text().split("\n")[:-1])]
 
 
-def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
-    """Return the words or characters of a piece."""
+def blanks_of(piece: Piece, level: Level) -> Sequence[str]:
+    """Return the characters of a piece, or what stands between blanks, with the special word for the end of a line."""
     text = piece.text()
     if level == "char":
         return text
     if piece.last and not text.endswith("\n"):
         text += "\n"
-    if level == "word":
-        return text.replace("\n", f" {END} ").split()
-    *lines, rest = text.split("\n")
-    return [word for line in lines for word in (*apart(line), END)] + apart(rest)
+    return text.replace("\n", f" {END} ").split()
+
+
+def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
+    """Return the words or characters of a piece."""
+    found = blanks_of(piece, level)
+    return [word for blank in found for word in apart(blank)] if level == "words" else found
 
 
 def counts_of(piece: Piece, level: Level) -> bytes:
-    """Count tokens, in the order in which they first come; return JSON, which all processes write side by side."""
-    return json.dumps(Counter(tokens_of(piece, level))).encode()
+    """Count tokens, in the order of their first occurrences; return their number and JSON, a line each, which all
+    processes write side by side."""
+    counts = Counter(blanks_of(piece, level))
+    if level == "words":
+        # no word reaches over a blank: what comes many times is cut once
+        several, counts = counts, Counter()
+        for blank, count in several.items():
+            for word in apart(blank):
+                counts[word] += count
+    return b"%d\n" % counts.total() + json.dumps(counts).encode()
 
 
-def ids_of(piece: Piece, given: tuple[Level, Vocabulary]) -> bytes:
+class Ids(dict[str, bytes]):
+    """The ids of a stretch without blanks, or of a character, as in a token file: encoded once, however often
+    it occurs in the pieces of a process."""
+
+    def __init__(self, level: Level, vocabulary: Vocabulary) -> None:
+        self.level, self.vocabulary = level, vocabulary
+        self.size = np.dtype(token_file.type_of(vocabulary)).itemsize
+
+    def __missing__(self, key: str) -> bytes:
+        tokens = apart(key) if self.level == "words" else [key]
+        found = b"".join(self.vocabulary.number(token).to_bytes(self.size, "little") for token in tokens)
+        if len(self) >= REMEMBERED:
+            self.clear()
+        self[key] = found
+        return found
+
+
+def ids_of(piece: Piece, ids: Ids | BytePairs) -> bytes:
     """Return the ids of the tokens of a piece as a token file has them."""
-    level, vocabulary = given
-    if isinstance(vocabulary, BytePairs):
-        numbers = np.array(vocabulary.numbers(piece.lines()), np.int64)
-    else:
-        numbers = vocabulary.encode(tokens_of(piece, level)).numpy()
-    return numbers.astype(token_file.type_of(vocabulary)).tobytes()
+    if isinstance(ids, BytePairs):
+        return np.array(ids.numbers(piece.lines()), token_file.type_of(ids)).tobytes()
+    return b"".join(map(ids.__getitem__, blanks_of(piece, ids.level)))
 
 
 def in_order(make: Callable[[Piece, Any], Any], pieces: Sequence[Piece], given: Any) -> Iterator[Any]:
@@ -305,7 +335,7 @@ _given: list[Any] = []
 
 
 def _enter(make: Callable[[Piece, Any], Any], given: Any) -> None:
-    """Prepare a process of the pool: Ctrl-C is for its parent, with which it ends."""
+    """Prepare a process of the pool: Ctrl-C is left to the parent, with which it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _given[:] = [make, given]

@@ -44,7 +44,7 @@ class Checkpoint:
 
 
 def save(path: Path, checkpoint: Checkpoint, keep: Path | None = None) -> None:
-    """Write a checkpoint whole or not at all; the one before goes to `keep`."""
+    """Write a checkpoint atomically; the old one is moved to `keep`."""
     # tensors that share memory, such as tied weights, become two of the same
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
     content = {"sha256": digest(tensors, checkpoint.values), "values": checkpoint.values}

@@ -340,8 +340,8 @@ class Fit:
 def keep_freed() -> bool:
     """Ask glibc not to give large freed blocks back to the system; return whether it agreed.
 
-    Every update needs the same blocks. Given back, they come as fresh pages, one fault and 4 KB of zeros at a time:
-    thousands in an update of a language model. A process then stays as large as it has ever been.
+    Every update needs the same blocks. Once returned, they are allocated as fresh pages, with a page fault and 4 KB of
+    zeros each: thousands in an update of a language model. The price is a process that never shrinks.
     """
     # only glibc has this function
     set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

@@ -2,7 +2,7 @@
 
 `torchrun --nproc-per-node 4 -m mufuru train ...` starts them. Every rank makes the same task and model from the same
 settings, and torch's DistributedDataParallel joins their gradients. Rank 0 alone reads and writes the run folder, and
-tells the others what they need of it.
+sends the others what they need.
 """
 
 import copy
@@ -126,7 +126,8 @@ class Ranks(Alone):
         """Check that all ranks have the same, and join their gradients."""
         batch_size = task.config.training.batch_size
         if not hasattr(task, "share"):
-            raise RunError(f"{type(task).__name__} cannot be shared out among processes: train it without torchrun")
+            name = type(task).__name__.removesuffix("Task").lower()
+            raise RunError(f"train {name} runs on one process: start it without torchrun")
         if batch_size < self.size:
             raise RunError(f"a batch of {batch_size} cannot be shared out among {self.size} processes: start fewer, or "
                            "give a larger --batch-size")  # fmt: skip
@@ -257,7 +258,7 @@ class Ranks(Alone):
 
 
 class _Steps(nn.Module):
-    """A task's step as a module: DDP joins the gradients of what it calls."""
+    """A task's step as a module: DDP averages the gradients of its calls."""
 
     def __init__(self, task: Task, model: nn.Module) -> None:
         super().__init__()

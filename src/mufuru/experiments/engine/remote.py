@@ -1,4 +1,4 @@
-"""Run folders behind a URL: a worker trains in a folder of its own machine and copies what it saves to the URL.
+"""Run folders behind a URL: a worker trains in a local folder and copies each checkpoint to the URL.
 
 While a run is under way, the URL holds its config.json and one archive with all of its files, replaced as a whole: no
 moment mixes two checkpoints. A finished run is an ordinary run folder.
@@ -99,7 +99,7 @@ class Remote:
         self._try(attempt)
 
     def _try(self, action: Callable[[], T]) -> T:
-        """Try an action several times; every file system of fsspec has errors of its own."""
+        """Try an action several times; each file system of fsspec raises different errors."""
         for attempt in range(ATTEMPTS):
             try:
                 self.files.invalidate_cache()
@@ -156,7 +156,7 @@ class Mirror(Progress):
         return [path for path in sorted(self.files.path.iterdir()) if path.is_file() and path.suffix != ".tmp"]
 
     def _last(self) -> tuple[int, int] | None:
-        """Return what tells one last checkpoint from another."""
+        """Return an identifier of the last checkpoint."""
         try:
             status = self.files.last.stat()
         except FileNotFoundError:

@@ -53,7 +53,7 @@ class Store:
         self._write(self.files.config, self.document)
 
     def note_layout(self, layout: dict[str, Any] | None) -> None:
-        """Keep how the data was read, for files that come later; a run that is older than this gets it now."""
+        """Record how the data was read, for later files; an older run without this record gets it now."""
         if layout is not None and not self.files.layout.exists():
             self._write(self.files.layout, layout)
 
@@ -97,7 +97,7 @@ class Store:
         return self._of_this_run(checkpoint.load(self.files.best), self.files.best)
 
     def save(self, latest: Checkpoint) -> None:
-        """Write last.safetensors; the one before becomes previous.safetensors once the new one is complete."""
+        """Write last.safetensors; the old one becomes previous.safetensors once the new one is complete."""
         with writing_to(self.files.path):
             if self.files.metrics.exists():
                 # the lines that the checkpoint counts on must be on the disk before it
@@ -168,6 +168,14 @@ def check_same(there: Any, here: dict[str, Any], place: str) -> None:
                        "another folder")  # fmt: skip
 
 
+def _leave(self: Store, *_: Any, **__: Any) -> Any:
+    """Do nothing, and return None."""
+
+
+def _log_nothing(self: Store, line: dict[str, Any]) -> int:
+    return 0
+
+
 class Follower(Store):
     """The run folder for a process that leaves it to another one: it reads nothing and writes nothing."""
 
@@ -176,31 +184,13 @@ class Follower(Store):
     def open(cls, path: Path, document: dict[str, Any]) -> Iterator[Store]:
         yield cls(path, document)
 
-    def begin(self) -> None: ...
-
-    def note_environment(self) -> None: ...
-
-    def note_layout(self, layout: dict[str, Any] | None) -> None: ...
-
-    def latest(self) -> Checkpoint | None: ...
-
-    def save(self, latest: Checkpoint) -> None: ...
-
-    def save_best(self, weights: Checkpoint, keep: bool = False) -> None: ...
-
-    def restore_best(self, update: int) -> None: ...
-
-    def log(self, line: dict[str, Any]) -> int:
-        return 0
-
-    def cut_log(self, length: int) -> None: ...
-
-    def finish(self, result: dict[str, Any], examples: Sequence[str] = ()) -> None: ...
+    begin = note_environment = note_layout = latest = save = save_best = restore_best = cut_log = finish = _leave
+    log = _log_nothing
 
 
 @contextmanager
 def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
-    """Open a new run in a folder, or the one that is there; for this process alone while it is open."""
+    """Open a new or existing run in a folder, exclusively for this process."""
     if resume and not RunFolder(path).config.exists():
         raise RunError(f"there is no run in {path} to resume: start it without --resume")
     if path.exists() and not path.is_dir():
@@ -295,7 +285,7 @@ def ranks() -> dict[str, int]:
 
 
 def kernel() -> dict[str, Any]:
-    """The kernel that `kernel="auto"` runs, and where its library came from."""
+    """The kernel that `kernel="auto"` runs, and the origin of its library."""
     wanted = os.environ.get("MUFURU_KERNEL", "auto")
     state = library.status().state
     named = wanted in ("triton", "reference")

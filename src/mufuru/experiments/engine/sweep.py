@@ -49,7 +49,7 @@ class Where:
     cluster: str | None = None
     """Address of a Ray cluster, or auto; None for this machine."""
     store: str | None = None
-    """URL where runs are kept; their records come to their folders. None to keep them in their folders."""
+    """URL where runs are kept; their records are copied to their folders. None to keep them in their folders."""
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ def sweep(
     """Make all runs, in their order. A run with other settings in a job's folder is an error before anything starts.
 
     Runs are made in processes of this machine, or on the Ray cluster with the address `cluster`. They are kept in their
-    folders, or behind the URL `store`: then their records come to their folders.
+    folders, or behind the URL `store`: then their records are copied to their folders.
     """
     if shared := [str(folder) for folder, count in Counter(job.folder for job in jobs).items() if count > 1]:
         raise ValueError(f"each run needs a folder of its own, got several for {', '.join(shared)}")
@@ -141,7 +141,7 @@ def fetched(job: Job, remote: Remote) -> bool:
 
 
 class Listed:
-    """A plan of runs that are all to be made."""
+    """A plan that makes all of its runs."""
 
     def __init__(self, jobs: Sequence[Job], outcome: Outcome) -> None:
         self.waiting, self.outcome = deque(jobs), outcome

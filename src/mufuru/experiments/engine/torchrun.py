@@ -66,7 +66,7 @@ def check_command(name: str) -> None:
 
 
 def read_place(variables: Any) -> tuple[int, int] | None:
-    """Return rank and number of ranks as torchrun's variables have them; None where there is one process only."""
+    """Return rank and number of ranks from torchrun's variables; None for a single process."""
     values = [variables.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     if not all(values) or values[1] == "1":
         return None

@@ -49,7 +49,7 @@ class Reporter(Progress):
         raise NotImplementedError
 
     def send_validation(self, validation: Validation) -> None:
-        """Send a validation; after a resume, the earlier ones come first."""
+        """Send a validation; after a resume, the earlier ones are sent first."""
         raise NotImplementedError
 
     def asked_to_stop(self) -> bool:
