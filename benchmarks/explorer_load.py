@@ -46,7 +46,7 @@ def serve(listening: socket.socket) -> None:
     from mufuru.experiments.data.vocabulary import Vocabulary
     from mufuru.experiments.explorer import explored, server
     from mufuru.experiments.tasks.cells import CellConfig
-    from mufuru.experiments.tasks.lm import LMConfig
+    from mufuru.experiments.tasks.lm.config import LMConfig
     from mufuru.experiments.tasks.lm.model import LanguageModel
     from mufuru.experiments.tasks.lm.use import TextReader
 

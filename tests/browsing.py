@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from commands import start
+from commands import lasting
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PACKAGES = [name for name in ("playwright", "axe_playwright_python") if importlib.util.find_spec(name) is None]
@@ -35,7 +35,7 @@ def serving(*folders: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = start("explore", *folders, "--port", port)
+    process = lasting("explore", *folders, "--port", port)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().split(": ", 1)[1].split()[0]

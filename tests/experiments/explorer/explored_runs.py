@@ -20,7 +20,7 @@ from mufuru.experiments.cli import main
 from mufuru.experiments.cli.explore import load
 from mufuru.experiments.explorer import ExploredRun, explored, shipped
 from mufuru.experiments.explorer.runs import View
-from mufuru.experiments.tasks.logic import PRESETS
+from mufuru.experiments.tasks.logic.config import PRESETS
 from mufuru.experiments.tasks.logic.model import FormulaReader
 
 TEXT = "the cat sat on the mat\nthe dog sat , and the cat ran\n\n" * 16

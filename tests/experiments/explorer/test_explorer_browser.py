@@ -8,6 +8,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from explored_runs import FORMULA, shipped_runs, trained_folders, view
 
 from mufuru.experiments.explorer import shipped
 from mufuru.experiments.explorer.runs import Place
+from mufuru.experiments.tasks.logic.formulae import GATES
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 OPENING = "0 1 XNOR 1 OR 1 XOR"
@@ -70,6 +72,25 @@ def violations(page: Any) -> list[str]:
     ]
 
 
+RAMPS = """async address => {
+  const { LEVELS, inkOn, palette, rampOf, shade } = await import(address);
+  const steps = [...Array(LEVELS + 1).keys()];
+  const ramp = (_, op) => steps.map(k => shade(rampOf(palette(), op), k)).map(colour => [colour, inkOn(colour)]);
+  return palette().operations.map(ramp);
+}"""
+
+
+def contrast(*colours: str) -> float:
+    """WCAG's contrast of two colours, `rgb(1,2,3)` or `#000000`."""
+    light = []
+    for colour in colours:
+        named = [255 * (colour == "#ffffff")] * 3
+        parts = named if colour[0] == "#" else [int(part) for part in re.findall(r"\d+", colour)]
+        linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in parts]
+        light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
@@ -80,7 +101,114 @@ def test_the_first_page_shows_both_shipped_models(visit: Callable[..., Visit]) -
     assert page.input_value("#text") == OPENING
     assert page.locator("[data-run]").count() == 2
     assert headline(page) == "false"
-    assert page.locator("#count").inner_text() == "7 tokens"
+    assert page.inner_text("#count") == "7 tokens"
+    assert page.inner_text("#about").startswith("Two models read this formula from left to right and say")
+    assert page.inner_text("#meant").endswith("Read as ((0 XNOR 1) OR 1) XOR 1.")
+    # the kinds of models, by their cells
+    assert page.inner_text("#models") == (
+        "Side by side to compare: a memory cell (unit) of mufuru-8, a MuFuRU, chooses among seven "
+        "operations; one of gru-8, a GRU, can only keep or replace what it remembers."
+    )
+    texts = page.locator('[data-run="gru-8"] .labels text').all_text_contents()
+    for title in ("Probability", "of true", "Which operation decided each memory cell (unit), token by token",
+                  "Mean weight of each operation, %"):  # fmt: skip
+        assert title in texts
+    # a cell of the same weight looks the same in both
+    scales = page.locator(".scales svg").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+    assert scales == ["Scales: any colour: fainter = less weight, 0 % to 100 %"] * 2
+
+
+MODELS = """async ([address, infos]) => (await import(address)).compared(...infos)"""
+MODELS_OF = {
+    "one": ([("a", "mufuru", "keep max min")], ""),
+    "two of a kind": ([("a", "mufuru", "keep max"), ("b", "mufuru", "keep max")], ""),
+    "other operations, as many": (
+        [("a", "mufuru", "keep max min"), ("b", "mufuru", "keep max mul")],
+        "Side by side to compare: a memory cell (unit) of a, a MuFuRU, chooses among keep, max, min; "
+        "one of b, a MuFuRU, chooses among keep, max, mul.",
+    ),
+    "an LSTM beside": (
+        [("a", "mufuru", "keep max"), ("b", "lstm", "")],
+        "Side by side to compare: a memory cell (unit) of a, a MuFuRU, chooses between keep and max; "
+        "one of b, an LSTM, has no operations to choose from.",
+    ),
+    "none with operations": ([("a", "vanilla", ""), ("b", "lstm", "")], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MODELS_OF)
+def test_the_models_are_told_by_their_cells(visit: Callable[..., Visit], case: str) -> None:
+    models, expected = MODELS_OF[case]
+    infos = [{"name": n, "cell": cell, "ops": [{"name": op} for op in ops.split()]} for n, cell, ops in models]
+    page = visit().open()
+    address = f"{page.url.partition('#')[0]}static/about.js"
+    assert page.evaluate(MODELS, [address, infos]) == expected
+
+
+MEANINGS: dict[str, Callable[[bool, bool], bool]] = {
+    "both are 1": lambda first, second: min(first, second),
+    "one or both are 1": lambda first, second: first + second > 0,
+    "just one is 1": lambda first, second: first + second == 1,
+    "both are the same": lambda first, second: first == second,
+    "not both are 1": lambda first, second: first + second < 2,
+    "neither is 1": lambda first, second: first + second == 0,
+    "first and not second": lambda first, second: first > second,
+    "second and not first": lambda first, second: second > first,
+    "not first, or second": lambda first, second: first <= second,
+    "first, or not second": lambda first, second: first >= second,
+}
+
+
+def test_a_gate_is_said_to_do_what_it_does(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="mufuru-8", text="1 1 ABJ")
+    assert "ABJ: first and not second (first: the result so far" in panel(page, "mufuru-8").inner_text()
+    address = f"{page.url.partition('#')[0]}static/about.js"
+    said = page.evaluate("async address => Object.fromEntries((await import(address)).GATES)", address)
+    assert set(said) == {gate.name for gate in GATES}
+    for gate in GATES:
+        for first, second in product((False, True), repeat=2):
+            assert MEANINGS[said[gate.name]](first, second) == gate.function(first, second), gate.name
+
+
+def test_words_on_the_map_have_room_or_a_key_stands_above(visit: Callable[..., Visit]) -> None:
+    """Every word ends 3 pixels before its cell; where one would not, the names of the colours stand above the map."""
+    names = {"keep", "replace", "max", "min", "mul", "diff", "forget"}
+    for size, text, words in ((DESKTOP, OPENING, True), (PHONE, OPENING, False), (DESKTOP, "1" + " 0 OR" * 20, False)):
+        page = visit(size).open(run="mufuru-8", text=text)
+        column = page.locator(".token-frame").evaluate("frame => Number(frame.getAttribute('width')) - 1")
+        found = page.eval_on_selector_all(
+            ".figure > svg text", "all => all.map(one => [one.textContent, one.getComputedTextLength()])"
+        )
+        widths = [width for name, width in found if name in names]
+        assert bool(widths) == words
+        assert all(width + 6 <= column for width in widths)
+        labels = page.locator(".labels text").all_text_contents()
+        assert all(labels.count(name) == (1 if words else 2) for name in names)
+
+
+def test_every_name_on_the_map_can_be_read(visit: Callable[..., Visit]) -> None:
+    """Contrast of the names of operations on their colours: WCAG asks for 4.5, and on the strongest for more here."""
+    for theme in ("light", "dark"):
+        page = visit(DESKTOP, theme).open(run="mufuru-8", text=OPENING)
+        address = f"{page.url.partition('#')[0]}static/colour.js"
+        found = page.evaluate(RAMPS, address)
+        levels = [[contrast(*pair) for pair in ramp] for ramp in found]
+        assert min(map(min, levels)) > 4.5
+        assert min(ramp[-1] for ramp in levels) > 6
+
+
+def test_the_guide_covers_nothing(visit: Callable[..., Visit]) -> None:
+    for size in (DESKTOP, PHONE):
+        page = visit(size, "light", True).open()
+        guide = page.locator("#guide").bounding_box()
+        for other in ("header", ".ask", ".headline", ".figure", ".readout"):
+            box = page.locator(other).first.bounding_box()
+            assert box["y"] >= guide["y"] + guide["height"] or box["y"] + box["height"] <= guide["y"], other
+
+
+def test_a_window_without_a_width_is_drawn(visit: Callable[..., Visit]) -> None:
+    page = visit((41, 300)).open(run="mufuru-8", text=OPENING)
+    assert page.locator(".figure").count() == 1
 
 
 def test_the_operation_that_decides_is_named_and_can_be_forbidden(visit: Callable[..., Visit]) -> None:
@@ -241,7 +369,7 @@ def test_the_map_has_a_colour_for_every_operation(visit: Callable[..., Visit]) -
     assert len(set(swatches)) == len(found["ops"])
     page.check("[name=cells][value=states]")
     until(page, "location.hash.includes('cells=states')")
-    page.wait_for_selector(".labels text:text('States')")
+    page.wait_for_selector(".labels text:text('State of each memory cell (unit), token by token')")
     assert not set(found["ops"]) & set(page.locator(".figure > svg text").all_text_contents())
 
 
@@ -267,8 +395,11 @@ def test_forbidding_and_forcing_change_the_prediction(visit: Callable[..., Visit
 def test_two_runs_side_by_side_and_one_beneath_the_other(visit: Callable[..., Visit]) -> None:
     page = visit(DESKTOP).open(run="mufuru-8", text=FORMULA)
     assert page.locator("[data-run]").count() == 1
+    alone = "A MuFuRU: each memory cell (unit) chooses among seven operations."
+    assert page.inner_text(".facts span") == alone
     page.select_option("#with", "gru-8")
     page.wait_for_selector('[data-run="gru-8"] .headline')
+    assert page.locator(".facts span").count() == 0
     one, other = (panel(page, name).bounding_box() for name in ("mufuru-8", "gru-8"))
     assert one["y"] == other["y"]
     assert one["x"] + one["width"] < other["x"]
@@ -368,7 +499,14 @@ def test_pictures_can_be_saved(visit: Callable[..., Visit], kind: str, tmp_path:
         return
     root = ET.fromstring(data)
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    for word in ("mufuru-8 (mufuru, 8 units)", "gru-8 (gru, 8 units)", "XNOR", "forget", "P(true)", "weight"):
+    for word in (
+        "mufuru-8 (mufuru, 8 units)",
+        "gru-8 (gru, 8 units)",
+        "XNOR",
+        "forget",
+        "of true",
+        "Mean weight of each operation, %",
+    ):
         assert word in texts
     # nothing that is drawn depends on the page's style sheet
     drawn = [element for element in root.iter() if element.tag.rpartition("}")[2] in ("path", "text")]

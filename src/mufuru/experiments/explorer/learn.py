@@ -1,4 +1,4 @@
-"""Watch it learn: `mufuru train logic` in a process of its own, one at a time, and what the page sees of it.
+"""Watch it learn: `mufuru train logic` in a separate process, one at a time, as the page shows it.
 
 The run folder is the meeting point, as for reports: the process writes it, this module reads its metrics. So a pause is
 a checkpoint, and a closed page changes nothing.
@@ -61,7 +61,7 @@ class Wish:
 
 
 class Lesson:
-    """A run in a folder of its own, and the process that trains it, if any. Made and asked by one thread."""
+    """A run in a temporary folder, and the process that trains it, if any. Made and asked by one thread."""
 
     def __init__(self, number: int, wish: Wish) -> None:
         self.number, self.wish = number, wish
@@ -130,7 +130,7 @@ class Lesson:
 
 
 class Learning:
-    """The one lesson that there may be; `load` makes a run to explore of a run folder."""
+    """The only lesson at a time; `load` makes a run to explore of a run folder."""
 
     def __init__(self, load: Callable[[Path], ExploredRun]) -> None:
         self.load = load
@@ -169,7 +169,7 @@ class Learning:
         return replace(run, name=f"lesson-{self.lesson.number}-update-{lines[-1]['update'] if lines else 0}")
 
     def close(self) -> None:
-        """End what is under way."""
+        """End the lesson, if there is one."""
         if self.lesson:
             self.lesson.close()
         self.lesson = None

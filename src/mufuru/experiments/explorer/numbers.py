@@ -11,11 +11,11 @@ from mufuru import Op, Trace
 from mufuru.plot import similar
 
 SCALE = 1e-4
-"""States go out as whole numbers of this size: they are many, and whole numbers are written several times as fast."""
+"""Unit of states, which are sent as integers: there are many, and integers are written several times as fast."""
 NOTHING = 1e-5
 """A remainder below this is rounding in single precision, for states up to 1; it grows with them."""
 SHARE = 1e-3
-"""Weights of leading operations go out as whole numbers of this size."""
+"""Unit of the weights of leading operations, which are sent as integers."""
 COMPARED = 64
 """Tokens at which units are compared, spread over the text: more would take seconds for many units."""
 PLAIN = (

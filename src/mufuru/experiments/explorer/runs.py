@@ -30,7 +30,7 @@ CHARACTERS = 8_000
 STEPS = 300
 """Maximum tokens of a text."""
 STEPS_BOTH_WAYS = 100
-"""Maximum tokens for a bidirectional model: each prediction needs a pass of its own."""
+"""Maximum tokens for a bidirectional model: each prediction needs a separate pass."""
 
 
 class Refused(HTTPException):
@@ -51,7 +51,7 @@ class View:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """The operations that are not used as the model would."""
+        """The operations that are forbidden or forced."""
         return (*self.forbid, *(() if self.force is None else (self.force,)))
 
 
@@ -77,7 +77,7 @@ class Place(View):
 
 @dataclass(frozen=True)
 class ExploredRun:
-    """A run by its name on the page. Not for two threads at once: an intervention changes the layer while it lasts."""
+    """A run by its name on the page. Not thread-safe: an intervention changes the layer while it lasts."""
 
     name: str
     kind: str
@@ -117,8 +117,8 @@ class ExploredRun:
         steps = self._steps(view)
         shown, outputs = self._look(steps, view)
         predictions = [{key: value for key, value in vars(p).items() if value is not None} for p in outputs]
-        said = {"predictions": predictions, "scale": self.reader.scale(steps)}
-        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes} | said | shown
+        predicted = {"predictions": predictions, "scale": self.reader.scale(steps)}
+        return {"run": self.name, "tokens": steps.tokens, "notes": steps.notes} | predicted | shown
 
     @torch.no_grad()
     def alike(self, place: Place) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class ExploredRun:
             raise Refused(422, str(error)) from None
 
     def _look(self, steps: Steps, view: View) -> tuple[dict[str, Any], list[StepPrediction]]:
-        """Read everything once, and return the numbers inside and the predictions."""
+        """Read everything once, and return the layer's numbers and the predictions."""
         if self.rnn is None:
             outputs = finite(self.reader.outputs(steps))
             hidden = self.reader.config.cell.hidden_size
@@ -234,8 +234,8 @@ def finite(outputs: Tensor) -> Tensor:
 def explored(
     name: str, kind: str, reader: Reader, scores: dict[str, float] | None = None, examples: tuple[str, ...] = ()
 ) -> ExploredRun:
-    """Return a run to explore, by its task's reader, with the texts that it has kept. A GRU is shown as the
-    MuFuRU that computes the same with keep and replace, so that its update gate can be seen and forbidden as theirs."""
+    """Return a run to explore, by its task's reader, with the texts that it kept. A GRU is shown as the MuFuRU
+    that computes the same with keep and replace, so that its update gate can be shown and forbidden like theirs."""
     # of the GRU itself: as a MuFuRU it has weights that are all 0
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
     if isinstance(reader.layer.rnn, nn.GRU):

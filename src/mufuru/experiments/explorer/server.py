@@ -93,7 +93,7 @@ class Explorer:
         return await anyio.to_thread.run_sync(lambda: reply(ask(self.runs[name])), limiter=self.turn)
 
     async def learn(self, request: Request) -> Response:
-        """Tell how the lesson is; a POST changes it first."""
+        """Return the state of the lesson; a POST changes it first."""
         if self.learning is None:
             raise Refused(404, "nothing can be trained here")
         if request.method != "POST":

@@ -3,16 +3,18 @@
 
 const MAKO = ["#0B0405", "#2B1C35", "#3E356B", "#3B5698", "#357BA2", "#38AAAC", "#79D6AE", "#DEF5E5"].map(rgb);
 const OPERATIONS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#F0E442"].map(rgb);
+// a third lighter than theirs, so that black can be read on all of them
+const FULL = OPERATIONS.map((colour) => colour.map((value) => Math.round(value + (255 - value) / 3)));
 const LIGHT = {
   ground: "#ffffff", ink: "#1d2129", quiet: "#5a6270", line: "#dcdfe4", accent: "#0b6b63", bar: "#348FA7",
   weights: [rgb("#f4f8f6"), ...MAKO.slice(1).reverse()], states: ["#0b4f94", "#7db0dd", "#f6f5f2", "#f0a868", "#a84300"].map(rgb),
-  operations: OPERATIONS.map((colour) => [rgb("#ffffff"), colour]),
+  operations: FULL.map((colour) => [rgb("#ffffff"), colour]),
 };
 const DARK = {
   ground: "#1b1e24", ink: "#eceef2", quiet: "#a3abb8", line: "#383d47", accent: "#6ee0cb", bar: "#40B7AD",
   weights: [rgb("#20242b"), ...MAKO.slice(1)], states: ["#8cc8ff", "#2f6aa3", "#22262d", "#a85a1c", "#ffb877"].map(rgb),
   // the grey would be lost on a dark ground
-  operations: OPERATIONS.with(6, rgb("#B4B8C0")).map((colour) => [rgb("#1b1e24"), colour]),
+  operations: FULL.with(6, rgb("#B4B8C0")).map((colour) => [rgb("#1b1e24"), colour]),
 };
 export const LEVELS = 64;
 

@@ -7,7 +7,7 @@ const LONGEST = 60;
 
 /** Whether it can be asked: of labels, of few tokens, and while nothing is forbidden or forced. */
 export function canAsk({ info, answer, baseline }) {
-  const labels = info.kind !== "lm" && !info.estimates;
+  const labels = info.kind !== "lm" && info.kind !== "tag" && !info.estimates;
   return Boolean(answer?.ops && answer.ops.length > 1 && labels && !baseline && answer.tokens.length <= LONGEST);
 }
 

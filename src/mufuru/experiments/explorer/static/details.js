@@ -1,5 +1,6 @@
 // For the chosen token: what the chosen unit's new state is made of, and the prediction after it.
 
+import { gateIn } from "./about.js";
 import { html, percent, signed, visible } from "./dom.js";
 
 /** The exact sum of contributions, as a table with bars. */
@@ -16,7 +17,7 @@ export function decomposition(answer, token) {
   const total = html("th", { scope: "row", colspan: 3 }, "new state, their sum");
   const foot = html("tr", {}, total, html("td", {}, html("b", {}, signed(now("after"), 4))));
   const parts = [html("thead", {}, head), html("tbody", {}, ...rows), html("tfoot", {}, foot)];
-  const from = `State before s = ${signed(now("before"), 4)}, new features v = ${signed(now("features"), 4)}`;
+  const from = `s: what the unit remembered, ${signed(now("before"), 4)}; v: what it read now, ${signed(now("features"), 4)}`;
   return html("section", { class: "detail" },
     html("h3", {}, `Unit ${unit.index} at “${visible(answer.tokens[token])}”`), html("p", { class: "quiet" }, from),
     scrolled("Contributions", html("table", { class: "sum" }, ...parts)));
@@ -47,9 +48,11 @@ export function distribution(answer, info, token, baseline) {
       answer.scale ? null : html("span", { class: "p" }, percent(p), was ? html("small", {}, was) : null));
   });
   const name = visible(answer.tokens[token]);
+  const gate = gateIn(answer.tokens[token], info);
   const next = came === undefined ? null : `“${visible(answer.tokens[token + 1])}” came, with ${percent(came)}`;
   return html("section", { class: "detail" },
     html("h3", {}, `${info.kind === "lm" ? "Next" : "Prediction"} after “${name}”`),
+    gate && html("p", { class: "quiet" }, `${gate} (first: the result so far, second: the value before the gate)`),
     next && html("p", { class: "quiet" }, next), html("ol", { class: answer.scale ? "bars wide" : "bars" }, ...rows));
 }
 

@@ -1,5 +1,6 @@
 // Elements of the page and of pictures, and how numbers are written.
 
+export const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", Roboto, sans-serif';
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An HTML element. Text is always text: nothing that was typed is ever read as HTML. */
@@ -15,6 +16,25 @@ export function svg(name, attributes = {}, ...children) {
 /** A text of a picture, centred in height. */
 export function text(x, y, content, attributes = {}) {
   return svg("text", { x, y, "font-size": 12, "dominant-baseline": "central", ...attributes }, content);
+}
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** The width of a text of a picture. */
+export function widthOf(content, size, weight = 400) {
+  ruler.font = `${weight} ${size}px ${FONT}`;
+  return ruler.measureText(content).width;
+}
+
+/** A text in lines of at most this width, broken at blanks. */
+export function wrapped(content, width, size, weight) {
+  const lines = [];
+  for (const word of content.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && widthOf(longer, size, weight) <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 function filled(element, attributes, children) {

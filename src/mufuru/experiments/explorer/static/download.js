@@ -4,7 +4,6 @@ import { svg, visible } from "./dom.js";
 
 const EDGE = 20;
 const TITLE = 58;
-const LEGEND = 44;
 
 /** One picture of all figures: `parts` are `{title, subtitle, labels, body, legend}`. */
 export function picture(parts, colours) {
@@ -18,7 +17,7 @@ export function picture(parts, colours) {
       moved(part.labels, 0, TITLE), moved(part.body, labels.width, TITLE),
       moved(part.legend, labels.width, TITLE + body.height + 10));
     x += width + 2 * EDGE;
-    return { group, height: EDGE + TITLE + body.height + LEGEND + EDGE };
+    return { group, height: EDGE + TITLE + body.height + 10 + scale.height + EDGE };
   });
   const width = x - EDGE, height = Math.max(...placed.map((part) => part.height));
   const fonts = { "font-family": parts[0].body.getAttribute("font-family") };

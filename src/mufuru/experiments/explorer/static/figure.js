@@ -3,11 +3,13 @@
 // Colours are attributes and not rules of a style sheet, so that a saved picture is whole.
 
 import { LEVELS, inkOn, levelOf, rampOf, shade } from "./colour.js";
-import { svg, text, visible } from "./dom.js";
+import { FONT, svg, text, visible } from "./dom.js";
+import { keyAt, linesAt } from "./layout.js";
 import { ceiling, focus, titleOf } from "./predictions.js";
 import { chart, chartLabels, written } from "./series.js";
 
-const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", Roboto, sans-serif';
+const NUMBERED = 26;
+const LINE = 18;
 
 /** The two halves of the picture: labels that stay, and a body that may be wider than the page. */
 export function draw(answer, info, place, options) {
@@ -33,19 +35,20 @@ export function states(answer) {
   return values.map((row) => row.map((value) => value * scale));
 }
 
-/** The leading operation of a unit after a token: its place, its weight, and from 0 to 1 how far it leads. */
+/** The leading operation of a unit after a token: its place, and its weight. */
 export function leader(answer, token, unit) {
-  const { ops, shares, scale } = answer.map, least = 1 / answer.ops.length, share = shares[token][unit] * scale;
-  return { op: ops[token][unit], share, strength: least < 1 ? Math.max(0, (share - least) / (1 - least)) : 1 };
+  const { ops, shares, scale } = answer.map;
+  return { op: ops[token][unit], share: shares[token][unit] * scale };
 }
 
-/** Every unit at every token in the colour of its leading operation: the more of the weight it has, the stronger. */
+/** Every unit at every token in the colour of its leading operation: the more weight it has, the stronger, in all runs alike. */
 function map(answer, place, colours) {
   const rows = answer.tokens.map((_, t) => place.order.map((unit) => leader(answer, t, unit)));
-  const colourOf = ({ op, strength }) => shade(rampOf(colours, op), levelOf(strength, 0, 1));
-  const names = place.column < 40 || place.row < 14 ? [] : rows.flatMap((row, t) => row.map((cell, k) => text(
-    (t + 0.5) * place.column, place.units + (k + 0.5) * place.row, visible(answer.ops[cell.op], Math.floor(place.column / 5.6)),
-    { "text-anchor": "middle", "font-size": 10, fill: inkOn(colourOf(cell)) })));
+  const colourOf = ({ op, share }) => shade(rampOf(colours, op), levelOf(share, 0, 1));
+  const size = place.captions.wordSize;
+  const names = !size ? [] : rows.flatMap((row, t) => row.map((cell, k) => text(
+    (t + 0.5) * place.column, place.units + (k + 0.5) * place.row, visible(answer.ops[cell.op]),
+    { "text-anchor": "middle", "font-size": size, fill: inkOn(colourOf(cell)) })));
   return [...cells(rows, place.units, place.column, place.row, colourOf), ...names];
 }
 
@@ -63,18 +66,25 @@ function rowLabels(answer, info, place, { colours, unit, mode, cells: shown }) {
   const right = place.labels - 10;
   const at = (y, content, more = {}) => text(right, y, content, { "text-anchor": "end", fill: colours.ink, ...more });
   const title = (y, content) => text(0, y - 12, content, { fill: colours.quiet, "font-size": 11, "font-weight": 600 });
-  const parts = [title(place.prediction, titleOf(info)), ...(place.chart ? chartLabels(answer, place, at, title) : [])];
+  const [what, of] = titleOf(info);
+  const parts = [title(place.prediction - 12, what), title(place.prediction, of)];
+  if (place.chart) parts.push(...chartLabels(answer, place, at, title));
   const ends = answer.scale ?? [0, `${Number((100 * ceiling(answer, info)).toPrecision(1))} %`];
   for (const [p, end] of ends.entries()) {
     const name = typeof end === "number" ? written(end) : end;
     parts.push(at(place.prediction + place.bars * (1 - p), name, { "font-size": 10, fill: colours.quiet }));
   }
   if (answer.ops) {
-    parts.push(title(place.weights, mode === "one" ? `Unit ${answer.unit.index}, %` : "Weights, %"));
+    parts.push(title(place.weights, mode === "one" ? `Weight of each operation in unit ${answer.unit.index}, %` : "Mean weight of each operation, %"));
     answer.ops.forEach((name, k) => parts.push(at(place.weights + (k + 0.5) * place.op, visible(name, 10))));
     if (shown === "ops") parts.push(...swatches(answer, place, colours));
   }
-  parts.push(title(place.units, shown === "ops" ? "Leading op" : "States"));
+  const { captions } = place, quiet = { "font-size": 11, fill: colours.quiet };
+  parts.push(...linesAt(place.marks, captions.marks).map(([y, line]) => text(0, y, line, quiet)));
+  const headed = linesAt(place.heading, [...captions.title, ...captions.note]);
+  parts.push(...headed.map(([y, line], k) => (k < captions.title.length ? title(y + 12, line) : text(0, y, line, quiet))));
+  parts.push(...keyAt(place).flatMap(([y, row]) => row.flatMap(({ name, op, x, beside }) =>
+    [swatch(colours, op, x, y), text(beside, y, name, { ...quiet, fill: colours.ink })])));
   const every = Math.ceil(14 / place.row), chosenRow = place.order.indexOf(unit);
   place.order.forEach((k, row) => {
     const own = k === unit;
@@ -87,9 +97,11 @@ function rowLabels(answer, info, place, { colours, unit, mode, cells: shown }) {
 
 /** The colour of each operation on the map, beside its name. */
 function swatches(answer, place, colours) {
-  return answer.ops.map((_, k) => svg("rect", {
-    x: 0, y: place.weights + (k + 0.5) * place.op - 5, width: 10, height: 10, rx: 2, fill: shade(rampOf(colours, k), LEVELS),
-  }));
+  return answer.ops.map((_, k) => swatch(colours, k, 0, place.weights + (k + 0.5) * place.op));
+}
+
+function swatch(colours, op, x, y) {
+  return svg("rect", { x, y: y - 5, width: 10, height: 10, rx: 2, fill: shade(rampOf(colours, op), LEVELS) });
 }
 
 function heads(answer, place, { colours, token }) {
@@ -122,7 +134,8 @@ function bars(answer, info, place, { colours, baseline, token }) {
       const half = width / 2 + 3;
       parts.push(line(x - half, x + half, level(before), { stroke: colours.ink, "stroke-width": 2 }));
     }
-    if (mark && place.column >= 14) parts.push(text(x, top - 8, mark, { "text-anchor": "middle", fill: colours.ink }));
+    const room = Math.floor(place.column / 6);
+    if (mark && room >= 2) parts.push(text(x, top - 8, visible(mark, room), { "text-anchor": "middle", "font-size": 11, fill: colours.ink }));
   });
   return parts;
 }
@@ -142,7 +155,7 @@ function cells(rows, top, width, height, colourOf) {
 }
 
 function numbers(rows, place, colourOf) {
-  if (place.column < 26) return [];
+  if (place.column < NUMBERED) return [];
   return rows.flatMap((row, t) => row.map((value, k) => text(
     (t + 0.5) * place.column, place.weights + (k + 0.5) * place.op, String(Math.round(100 * value)),
     { "text-anchor": "middle", "font-size": 11, fill: inkOn(colourOf(value)) },
@@ -154,35 +167,39 @@ function chosen(answer, place, { colours, token, unit }) {
   const frame = { fill: "none", stroke: colours.accent, "stroke-width": 2, rx: 3, "pointer-events": "none" };
   const x = token * place.column - 1, top = place.chart ? 18 : place.prediction - 2;
   const row = place.units + place.order.indexOf(unit) * place.row - 1, end = answer.tokens.length * place.column;
+  // one for each row of the figure: words stand between them
+  const framed = (y, bottom, look = {}) => svg("rect", { ...frame, ...look, x, y, width: place.column + 1, height: bottom - y });
   return [
-    svg("rect", { ...frame, class: "token-frame", x, y: top, width: place.column + 1, height: place.height - top - 4 }),
+    framed(top, place.prediction + place.bars + 2, { class: "token-frame" }),
+    framed(place.units - 2, place.units + place.order.length * place.row + 1),
+    ...(answer.ops ? [framed(place.weights - 2, place.weights + answer.ops.length * place.op + 1)] : []),
     svg("rect", { ...frame, "stroke-width": 1.5, x: 0, y: row, width: end, height: place.row + 1 }),
   ];
 }
 
-/** The two scales. */
-export function legend(answer, { colours, baseline, cells: shown }, width) {
-  const size = { width, height: 34, viewBox: `0 0 ${width} 34`, "font-family": FONT };
-  const far = reach(answer), end = Number.isInteger(far) ? String(far) : far.toFixed(1);
-  const scales = answer.ops ? [["weight", colours.weights, "0", "1"]] : [];
-  if (shown === "ops") scales.push(["lead", [colours.operations[0][0], [128, 128, 128]], "even", "alone"]);
-  else scales.push(["state", colours.states, `−${end}`, end]);
-  const names = scales.map(([name]) => name).join(" and ");
-  const parts = svg("svg", { ...size, role: "img", "aria-label": `Scales of ${names}` });
-  scales.forEach(([name, ramp, low, high], k) => {
-    const x = k * 120, steps = 24;
-    for (let step = 0; step < steps; step += 1) {
-      const level = (step / (steps - 1)) * LEVELS;
-      parts.append(svg("rect", { x: x + step * 4, y: 4, width: 4.3, height: 10, fill: shade(ramp, level) }));
-    }
-    const label = (where, content, anchor) =>
-      parts.append(text(where, 25, content, { "font-size": 11, fill: colours.quiet, "text-anchor": anchor }));
-    label(x, low, "start"); label(x + 48, name, "middle"); label(x + 96, high, "end");
-  });
-  if (baseline) {
-    const x = scales.length * 120;
-    parts.append(svg("line", { x1: x, x2: x + 34, y1: 9, y2: 9, stroke: colours.ink, "stroke-width": 2 }));
-    parts.append(text(x, 25, "all operations", { "font-size": 11, fill: colours.quiet }));
+/** The scales, one beneath the other: a ramp, and what it means in words. */
+export function legend(answer, { colours, baseline, cells: shown }, place, width) {
+  const scales = [];
+  if (shown === "ops") {
+    const gray = [colours.operations[0][0], [128, 128, 128]];
+    scales.push([gray, "any colour: fainter = less weight, 0 % to 100 %"]);
+  } else {
+    const far = reach(answer), end = Number.isInteger(far) ? String(far) : far.toFixed(1);
+    scales.push([colours.states, `state, −${end} to ${end}`]);
   }
+  // wide cells have their number
+  if (answer.ops && place.column < NUMBERED) scales.push([colours.weights, "weight, 0 % to 100 %"]);
+  if (baseline) scales.push([null, "the prediction with all operations"]);
+  const names = scales.map(([, name]) => name).join("; "), height = LINE * scales.length;
+  const parts = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": FONT, role: "img", "aria-label": `Scales: ${names}` });
+  scales.forEach(([ramp, name], k) => {
+    const y = k * LINE + LINE / 2, steps = 24;
+    for (let step = 0; ramp && step < steps; step += 1) {
+      const level = (step / (steps - 1)) * LEVELS;
+      parts.append(svg("rect", { x: step * 3, y: y - 5, width: 3.3, height: 10, fill: shade(ramp, level) }));
+    }
+    if (!ramp) parts.append(svg("line", { x1: 20, x2: 52, y1: y, y2: y, stroke: colours.ink, "stroke-width": 2 }));
+    parts.append(text(80, y, name, { "font-size": 11, fill: colours.quiet }));
+  });
   return parts;
 }

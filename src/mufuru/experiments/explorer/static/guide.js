@@ -1,4 +1,4 @@
-// A guided first visit in four steps. It stands at the edge of the page and takes nothing away: no focus, no click.
+// A guided first visit in four steps. It stands above the page and takes nothing away: no room of the answer, no focus, no click.
 
 import { html } from "./dom.js";
 
@@ -31,7 +31,7 @@ function content(step, show, end) {
   const [, title, text] = STEPS[step], last = step === STEPS.length - 1;
   const go = (target, name) => {
     show(target);
-    document.querySelector(STEPS[target][0])?.scrollIntoView({ block: "center" });
+    document.querySelector(STEPS[target][0])?.scrollIntoView({ block: "nearest" });
     document.querySelector(`#guide .${name}`).focus();
   };
   const make = (look, name, onclick) => html("button", { type: "button", class: look, onclick }, name);

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { palette } from "./colour.js";
 import { picture, savePng, saveSvg } from "./download.js";
+import { about, compared, counted, meant } from "./about.js";
 import { canAsk, deciding, inSentence } from "./deciding.js";
 import { html, visible } from "./dom.js";
 import { guide } from "./guide.js";
@@ -12,6 +13,8 @@ import { chosenToken, panel, sayChosen, sayVerdict } from "./panel.js";
 import { forRun, switches, union } from "./switches.js";
 
 const SIDE_BY_SIDE = 860;
+// a window that is not laid out yet may have no width
+const LEAST = 200;
 const PAUSE = 250;
 const by = (id) => document.getElementById(id);
 const PROMPTS = {
@@ -130,7 +133,8 @@ function render() {
   const scrolled = Object.fromEntries(figures.map((box) => [runOf(box), box.scrollLeft]));
   const beside = shown.length > 1 && panels.clientWidth >= SIDE_BY_SIDE;
   panels.classList.toggle("two", beside);
-  const width = (beside ? panels.clientWidth / 2 - 10 : panels.clientWidth) - (innerWidth < 600 ? 26 : 42);
+  const outer = beside ? panels.clientWidth / 2 - 10 : panels.clientWidth;
+  const width = Math.max(LEAST, outer - (innerWidth < 600 ? 26 : 42));
   const drawn = shown.map((run) => panel(run, state, width, choose));
   panels.replaceChildren(...drawn.map(({ element }) => element));
   parts = drawn.map((one) => one.parts).filter(Boolean);
@@ -166,7 +170,8 @@ function afterwards() {
   by("verdict").textContent = shown.filter(({ answer }) => answer).map(sayVerdict).join(" ");
   const first = shown.find(({ answer }) => answer);
   const tokens = first?.answer.tokens ?? [];
-  by("count").textContent = first ? `${tokens.length} token${tokens.length === 1 ? "" : "s"}` : "";
+  by("count").textContent = first ? counted(tokens, first.info) : "";
+  by("meant").replaceChildren(...(first ? meant(tokens, first.info) : []));
   const names = tokens.map((name, t) => html("option", { value: t }, `${t + 1}  ${visible(name)}`));
   by("token").replaceChildren(...names);
   if (first) by("token").value = String(chosenToken(state.token, first.answer));
@@ -191,6 +196,8 @@ function controls() {
   const [label, prompt] = PROMPTS[info.takes];
   by("text-label").textContent = label;
   by("text").placeholder = prompt;
+  by("about").textContent = about(infos());
+  by("models").textContent = compared(...infos());
   if (by("text").value !== state.text) by("text").value = state.text;
   const chip = (text) => html("button", { type: "button", onclick: () => set({ text, token: -1 }) }, visible(text, 60));
   const chips = info.examples.map(chip);

@@ -1,10 +1,12 @@
 // One run on the page: its headline, its figure, and what is behind the chosen token and unit.
 
+import { alone, cellOf } from "./about.js";
+import { captions } from "./captions.js";
 import { palette } from "./colour.js";
 import { decomposition, distribution } from "./details.js";
 import { html, percent, signed, visible } from "./dom.js";
 import { draw, leader, legend, states } from "./figure.js";
-import { layout, under } from "./layout.js";
+import { layout, measures, under } from "./layout.js";
 import { overview } from "./overview.js";
 import { inWords } from "./predictions.js";
 import { forRun } from "./switches.js";
@@ -23,11 +25,12 @@ export function panel({ info, answer, baseline, error, view }, state, width, cho
   const tokens = answer.tokens.map((token) => visible(token));
   // with interventions, the rows stay where they were without
   const order = (baseline ?? answer).map?.order ?? [...Array(info.units).keys()];
-  const place = layout(tokens, answer.ops?.length ?? 0, order, info.takes, width);
-  const cells = answer.map ? state.cells : "states";
+  const cells = answer.map ? state.cells : "states", room = measures(tokens, info.units, info.takes, width);
+  const words = captions(answer, info, { cells, ...room });
+  const place = layout(tokens, answer.ops?.length ?? 0, order, info.takes, room, words);
   const look = { colours: palette(), mode: state.units, cells, baseline, description: description(answer, info) };
   const options = { ...chosen, ...look };
-  const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, baseline ? 330 : 220) };
+  const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, place, Math.min(width, 340)) };
   const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
   const behind = decomposition(answer, chosen.token) ?? noOperations(info);
   if (answer.unit) behind.append(search({ ...view, token: chosen.token }, choose));
@@ -35,12 +38,12 @@ export function panel({ info, answer, baseline, error, view }, state, width, cho
   const wider = place.labels + place.body > 1.25 * width;
   element.append(
     headline(answer, info, baseline),
+    html("p", { class: "quiet facts" }, facts(info), state.with ? null : html("span", {}, alone(info))),
     ...answer.notes.map((note) => html("p", { class: "note" }, note)),
     ...(wider ? [overview(answer, info, place, width, options.colours, box)] : []),
     box,
     readout,
     html("div", { class: "scales" }, picture.legend),
-    html("p", { class: "quiet" }, facts(info)),
     html("div", { class: "details" }, distribution(answer, info, chosen.token, baseline), behind),
   );
   if (state.tables) element.append(tables(answer, state.units));
@@ -84,7 +87,7 @@ function titles(answer, info, state, tokens) {
 
 function facts(info) {
   const count = (n, name) => `${n.toLocaleString("en")} ${name}${n === 1 ? "" : "s"}`;
-  const found = [info.cell, count(info.units, "unit")];
+  const found = [cellOf(info), count(info.units, "unit")];
   if (info.layers > 1) found.push(count(info.layers, "layer"));
   found.push(count(info.parameters, "parameter"));
   const { accuracy, perplexity, rmse, mase } = info.scores;
@@ -98,7 +101,7 @@ function facts(info) {
 /** The last prediction, and the one with all operations. */
 function headline(answer, info, baseline) {
   const { top, truth } = answer.predictions.at(-1), [label, p] = top[0], right = truth === label;
-  const named = info.estimates || (info.kind === "lm" ? "next" : "");
+  const named = info.estimates || { lm: "next", tag: `“${visible(answer.tokens.at(-1))}” is` }[info.kind] || "";
   const parts = [html("b", {}, visible(label, 40))];
   if (named) parts.unshift(html("span", { class: "quiet" }, named));
   if (!info.estimates) parts.push(html("span", { class: "p" }, percent(p)));

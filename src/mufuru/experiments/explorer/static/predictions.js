@@ -2,16 +2,17 @@
 
 import { percent, visible } from "./dom.js";
 
-/** The title of the row of bars. */
+/** The title of the row of bars, in two lines. */
 export function titleOf(info) {
-  if (info.estimates) return visible(info.estimates, 14);
-  if (info.kind === "lm") return "P(what came)";
-  return info.labels.length === 2 ? `P(${visible(info.labels[1], 9)})` : "Best label";
+  if (info.estimates) return ["Estimate:", visible(info.estimates, 13)];
+  if (info.kind === "lm") return ["Probability", "of what came"];
+  return ["Probability", info.labels.length === 2 ? `of ${visible(info.labels[1], 10)}` : "of the likeliest"];
 }
 
 /** The probability that a bar shows, and a mark above it. */
 export function focus(prediction, info) {
   if (info.kind === "lm") return { p: prediction.came ?? null, mark: "" };
+  if (info.kind === "tag") return { p: prediction.top[0][1], mark: prediction.top[0][0] };
   if (info.labels.length !== 2) return { p: prediction.top[0][1], mark: "" };
   const p = Object.fromEntries(prediction.top)[info.labels[1]];
   return { p, mark: prediction.truth ? (prediction.truth === prediction.top[0][0] ? "✓" : "✗") : "" };

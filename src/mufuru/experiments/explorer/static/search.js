@@ -1,4 +1,4 @@
-// Where else a unit did the same: the tokens of the texts that were kept with the run.
+// Where else a unit used its operations alike: the tokens of the texts that were kept with the run.
 
 import * as api from "./api.js";
 import { html, visible } from "./dom.js";
@@ -6,7 +6,7 @@ import { html, visible } from "./dom.js";
 /** A button that searches, and the list of what it finds; `choose` shows a find. */
 export function search(place, choose) {
   const list = html("div", { role: "status" });
-  const button = html("button", { type: "button", class: "find" }, "Find tokens where it did the same");
+  const button = html("button", { type: "button", class: "find" }, "Find tokens where this unit used operations alike");
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
