@@ -90,7 +90,15 @@ def main() -> None:
     tried = json.loads(features.RECORD.read_text(encoding="utf-8"))
     write(DOCS / "from-training-to-production.md", {"features": features.table(tried)}, check)
     found = json.loads(real_files.RESULTS.read_text(encoding="utf-8"))
-    write(real_files.PAGE, {"digits": real_files.digits(found), "sunspots": real_files.sunspots(found)}, check)
+    made_of = (
+        real_files.alice,
+        real_files.authors,
+        real_files.digits,
+        real_files.elnino,
+        real_files.news,
+        real_files.sunspots,
+    )
+    write(real_files.PAGE, {made.__name__: made(found) for made in made_of}, check)
     write(DOCS / "gpu.md", {"roofline": roofline.table()}, check)
     cost = json.loads(COST.read_text(encoding="utf-8"))
     made = (cost_tables.layers, cost_tables.shared, cost_tables.pays, cost_tables.most)

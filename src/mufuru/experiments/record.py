@@ -65,13 +65,17 @@ class Record:
     curve: list[dict[str, Any]] = field(default_factory=list)
     """The lines of metrics.jsonl; empty where only results are kept."""
     group: str = ""
-    """Which part of an experiment the run belongs to, such as "sweep" or "ablation"; empty for a run of its own."""
+    """Which part of an experiment the run belongs to, such as "sweep" or "ablation"; empty for a single run."""
     dynamic: dict[str, Any] = field(default_factory=dict)
     """Dynamic evaluation on the test data, as `mufuru evaluate --dynamic --keep` leaves it; empty without."""
+    name: str = field(default="", compare=False)
+    """Name of the run's folder; empty where it was not read from one."""
 
 
 OPTIONAL = ("curve", "dynamic")
 """Left out of a file of records where there is nothing."""
+PLACE = "name"
+"""Left out of it always: no other machine has the folder."""
 
 
 def config_document(task: str, config: Any) -> dict[str, Any]:
@@ -135,7 +139,9 @@ def read_run(path: Path, curve: bool = True) -> Record:
     lines = read_lines(folder.metrics) if curve else []
     environment, result = read_json(folder.environment), read_json(folder.result)
     dynamic = read_json(folder.dynamic) if folder.dynamic.exists() else {}
-    return Record(document["task"], document["config"], environment, result, lines, dynamic=dynamic)
+    # `mufuru report .` has a name too
+    name = path.resolve().name
+    return Record(document["task"], document["config"], environment, result, lines, dynamic=dynamic, name=name)
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -146,7 +152,8 @@ def find_runs(root: Path) -> list[Path]:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write records as JSON lines: first the entries that all share, then a line per run, in an order that does not
     depend on when they ran."""
-    rows = [{key: value for key, value in vars(record).items() if value or key not in OPTIONAL} for record in records]
+    kept = [{key: value for key, value in vars(record).items() if key != PLACE} for record in records]
+    rows = [{key: value for key, value in row.items() if value or key not in OPTIONAL} for row in kept]
     common = _common(rows)
     lines = sorted(json.dumps(_without(common, row), sort_keys=True) for row in rows)
     lines.insert(0, json.dumps({"common": common}, sort_keys=True))

@@ -113,6 +113,14 @@ def to_json(settings: Any) -> dict[str, Any]:
     }
 
 
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted names such as cell.hidden_size."""
+    named: dict[str, Any] = {}
+    for name, value in settings.items():
+        named |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return named
+
+
 def from_json(kind: type[T], data: Any) -> T:
     """Undo `to_json`; an unknown, missing or mistyped setting is refused by name."""
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)

@@ -100,6 +100,27 @@ def test_there_is_no_half_of_an_epoch() -> None:
     assert all(tick == int(tick) for axes in figure.axes for tick in axes.get_xticks())
 
 
+def test_the_steep_beginning_does_not_take_the_axis() -> None:
+    """Two lines that differ by 1 in the end fill the axis, whose beginning is at 1,000."""
+    looks = {"MuFuRU": figures.CELLS["mufuru"], "GRU": figures.CELLS["gru"]}
+    lines = {
+        name: [record_of_curve([1000.0, 500.0, *(last + 0.1 * step for step in range(18, 0, -1))])]
+        for name, last in (("MuFuRU", 90.0), ("GRU", 91.0))
+    }
+    figure = plots.curves({"": lines}, "perplexity", looks)
+    low, high = figure.axes[1].get_ylim()
+    assert low < 90.1
+    assert 92.8 < high < 93
+    assert next(iter(figure.axes[1].lines[0].get_ydata())) == 1000
+
+
+def record_of_curve(perplexities: list[float]) -> Record:
+    made_of = made(seed=0, epochs=len(perplexities))
+    for line, value in zip(made_of.curve, perplexities, strict=True):
+        line["valid"]["perplexity"] = value
+    return made_of
+
+
 @pytest.mark.parametrize(
     ("ground", "ink"), [((1, 1, 1, 1), "black"), ((0, 0, 0.4, 1), "white"), ((0, 0, 0, 1), "white")]
 )

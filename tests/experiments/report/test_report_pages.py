@@ -161,7 +161,7 @@ def test_documentation_follows_the_records(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_pages_tell_the_settings_that_are_used() -> None:
     """The tables of choices are prose: they have to be those of the presets."""
-    config = lm_task.PRESETS["paper"]
+    config = lm_task.KIND.presets["paper"]
     assert (config.training.learning_rate, config.training.batch_size, config.bptt) == (0.002, 10, 35)
     assert (config.training.clip, config.training.patience, config.training.epochs) == (5.0, 2, 40)
     assert (config.cell.hidden_size, config.cell.initialisation, config.cell.initial_scale) == (200, "uniform", 0.1)
@@ -176,11 +176,11 @@ def test_the_pages_tell_the_settings_that_are_used() -> None:
         "when to stop": "after two epochs without a better validation perplexity, at most 40",
     }.items():
         assert told in said[f"| {name}"], name
-    words = classify.PRESETS["paper"]
+    words = classify.KIND.presets["paper"]
     assert (words.training.learning_rate, words.training.batch_size, words.training.epochs) == (0.001, 25, 4)
     assert (words.embedding_size, words.embedding_dropout, words.output_dropout) == (100, 0.5, 0.5)
     assert (words.training.clip, words.training.evaluate_every, words.lowercase) == (None, 200, True)
-    assert trees.PRESETS["paper"].embedding_size == 100
+    assert trees.KIND.presets["paper"].embedding_size == 100
 
 
 def test_what_records_say_is_text(tmp_path: Path) -> None:
@@ -224,6 +224,51 @@ def test_the_best_result_comes_first(tmp_path: Path) -> None:
         text.index(words) for words in (lead, "mean (mark), 95 % interval", "One row per run", "predicted yes", "0.333")
     ]
     assert places == sorted(places)
+
+
+def test_runs_that_differ_in_many_settings_have_the_names_of_their_folders(tmp_path: Path) -> None:
+    one, other = made("", test=0.95), made("", "gru", test=0.8)
+    other.config["training"] |= {"learning_rate": 0.5, "batch_size": 7, "clip": 3.0, "decay": 0.25, "warmup": 9}
+    named = [replace(one, name="careful"), replace(other, name="bold")]
+    assert list(runs.by_settings(named)) == ["MuFuRU, careful", "GRU, bold"]
+    assert list(runs.by_settings([one, other])) != ["MuFuRU, careful", "GRU, bold"]
+    # folders of the same name tell nothing
+    same = [
+        replace(record, name="seed-0", config=record.config | {"train_formulae": k})
+        for k, record in enumerate([one] * 2)
+    ]
+    assert all("seed-0" not in name for name in runs.by_settings(same))
+    write_page(named, tmp_path / "page.html")
+    page = read(tmp_path / "page.html")
+    assert "logic: test accuracy 0.950 by MuFuRU, careful (1 run), then 0.800 by GRU, bold (1 run)" in page.text
+    assert page.text.index("Settings in which the runs differ") < page.text.index("training.warmup")
+    assert page.text.index("test accuracy") < page.text.index("training.learning_rate")
+
+
+def test_runs_on_several_data_sets_have_a_table_of_the_best(tmp_path: Path) -> None:
+    model, classifier = language_models()[0], classifiers()[0]
+    data = model.config["data"] | {"text": ["books/one.txt"]}
+    other = replace(model, config=model.config | {"data": data})
+    write_page([replace(record, group="") for record in (model, other, classifier)], tmp_path / "page.html")
+    text = read(tmp_path / "page.html").text
+    places = [text.index(words) for words in ("Best test results", "one.txt", "accuracy ↑", "One row per run")]
+    assert places == sorted(places)
+    assert "perplexity ↓" in text
+
+
+def test_a_single_evaluation_is_no_curve(tmp_path: Path) -> None:
+    record = made("", test=0.9)
+    line = {"epoch": 1, "update": 1, "train": {"loss": 1.0}, "valid": {"loss": 1.0, "accuracy": 0.5}}
+    for curve, words in (([line], "evaluated once"), ([line, line | {"epoch": 2, "update": 2}], "Learning curves")):
+        write_page([replace(record, curve=curve)], tmp_path / "page.html")
+        assert words in read(tmp_path / "page.html").text
+
+
+def test_folders_are_not_written_into_records(tmp_path: Path) -> None:
+    write_records(tmp_path / "some.jsonl", [replace(made("", test=0.9), name="mine")])
+    assert "mine" not in (tmp_path / "some.jsonl").read_text()
+    (record,) = read_records(tmp_path / "some.jsonl")
+    assert record.name == ""
 
 
 def test_the_papers_numbers_are_not_shown_beside_other_data(tmp_path: Path) -> None:

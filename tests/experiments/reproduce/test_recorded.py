@@ -18,7 +18,7 @@ from mufuru.experiments.reproduce import logic, recorded
 from mufuru.experiments.reproduce.lm import LMGrid
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import PRESETS, LogicConfig
+from mufuru.experiments.tasks.logic.config import PRESETS, LogicConfig
 
 TINY = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)
 JOBS = LMGrid(part="keep").jobs(Path())

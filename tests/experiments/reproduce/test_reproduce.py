@@ -19,7 +19,7 @@ from mufuru.experiments.record import RunFolder, find_runs, read_lines, read_rec
 from mufuru.experiments.reproduce.logic import LogicGrid
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import PRESETS, LogicConfig
+from mufuru.experiments.tasks.logic.config import PRESETS, LogicConfig
 from mufuru.ops import PAPER
 
 TINY = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)

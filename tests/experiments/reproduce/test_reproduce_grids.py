@@ -23,6 +23,7 @@ from mufuru.experiments.settings import SettingError, to_json
 from mufuru.experiments.tasks import classify, lm, trees
 from mufuru.experiments.tasks.languages.model import Recogniser
 from mufuru.experiments.tasks.lm import task as batches
+from mufuru.experiments.tasks.lm.config import LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel
 
 WHOLE: dict[str, Grid] = {"lm": LMGrid(), "sentiment": SentimentGrid(), "languages": LanguagesGrid()}
@@ -133,7 +134,7 @@ def test_no_path_of_a_machine_is_in_the_settings(grid: Grid) -> None:
 
 
 def test_names_of_language_models_say_what_differs() -> None:
-    found, paper, best = configs(LMGrid()), lm.PRESETS["paper"], lm.PRESETS["best"]
+    found, paper, best = configs(LMGrid()), lm.KIND.presets["paper"], lm.KIND.presets["best"]
     assert found["paper/mufuru/seed-2"] == replace(paper, seed=2)
     assert changed(found["paper/gru/seed-0"], paper) == {"cell.cell": "gru"}
     assert changed(found["paper/lstm/seed-0"], paper) == {"cell.cell": "lstm"}
@@ -158,7 +159,7 @@ def test_operations_start_and_size_change_one_at_a_time() -> None:
     looks = {"training.evaluate_every": 664, "training.patience": 8}
     two = looks | {"cell.ops": ("keep", "replace")}
     wide = looks | {"cell.cell": "gru", "cell.hidden_size": 240, "embedding_size": 200}
-    assert {name: changed(config, lm.PRESETS["paper"]) for name, config in found.items()} == {
+    assert {name: changed(config, lm.KIND.presets["paper"]) for name, config in found.items()} == {
         "operations/mufuru-keep2/seed-0": looks | {"cell.keep_bias": 2.0},
         "operations/mufuru-keep0/seed-0": looks | {"cell.keep_bias": 0.0},
         "operations/paper-gru-keep2/seed-0": two | {"cell.keep_bias": 2.0},
@@ -173,7 +174,7 @@ def test_a_look_every_quarter_of_an_epoch() -> None:
     config = configs(LMGrid(part="operations", seeds=1))["operations/gru/seed-0"]
     windows = batches.Windows(torch.zeros(929_589, dtype=torch.int64), 0, config.training.batch_size, config.bptt)
     assert len(windows) == 4 * config.training.evaluate_every
-    assert config.training.patience == 4 * lm.PRESETS["paper"].training.patience
+    assert config.training.patience == 4 * lm.KIND.presets["paper"].training.patience
 
 
 def test_more_seeds_of_best() -> None:
@@ -192,7 +193,7 @@ def test_the_wide_gru_has_as_many_parameters_as_mufuru(part: str) -> None:
     """No number of units comes closer."""
     vocabulary = Vocabulary((*map(str, range(9_998)), "<unk>", "<eos>"))
 
-    def parameters(config: lm.LMConfig) -> int:
+    def parameters(config: LMConfig) -> int:
         with torch.device("meta"):
             return sum(weight.numel() for weight in LanguageModel(config, vocabulary).parameters())
 
@@ -248,19 +249,19 @@ def test_every_cell_is_tuned_alike(cell: str) -> None:
     }
     found = configs(SentimentGrid(part="tuning", seeds=1))
     for what, changes in tried.items():
-        assert changed(found.pop(f"tuning/{cell}-{what}/seed-0"), classify.PRESETS["paper"]) == base | changes
+        assert changed(found.pop(f"tuning/{cell}-{what}/seed-0"), classify.KIND.presets["paper"]) == base | changes
     assert not [name for name in found if name.startswith(f"tuning/{cell}-")]
 
 
 def test_names_of_sentiment_say_what_differs() -> None:
-    found, paper = configs(SentimentGrid()), classify.PRESETS["paper"]
+    found, paper = configs(SentimentGrid()), classify.KIND.presets["paper"]
     assert found["paper/mufuru/seed-4"] == replace(paper, seed=4)
     assert changed(found["paper/lstm/seed-0"], paper) == {"cell.cell": "lstm"}
     assert changed(found["dimensions/mufuru-glove50/seed-0"], paper) == {"embedding_size": 50}
-    assert changed(found["best/mufuru/seed-0"], classify.PRESETS["best"]) == {}
-    assert found["trees/mufuru/seed-0"] == trees.PRESETS["paper"]
-    assert changed(found["trees/lstm/seed-0"], trees.PRESETS["paper"]) == {"cell.cell": "lstm"}
-    assert changed(found["trees/mufuru-100/seed-0"], trees.PRESETS["paper"]) == {"cell.hidden_size": 100}
+    assert changed(found["best/mufuru/seed-0"], classify.KIND.presets["best"]) == {}
+    assert found["trees/mufuru/seed-0"] == trees.KIND.presets["paper"]
+    assert changed(found["trees/lstm/seed-0"], trees.KIND.presets["paper"]) == {"cell.cell": "lstm"}
+    assert changed(found["trees/mufuru-100/seed-0"], trees.KIND.presets["paper"]) == {"cell.hidden_size": 100}
     gru = found["best/gru/seed-0"]
     assert changed(found["search/gru-labels2/seed-0"], gru) == {"data.graded": False}
     assert changed(found["search/gru-max/seed-0"], gru) == {"pooling": "max"}

@@ -18,8 +18,8 @@ from mufuru.experiments.cli.reproduce import show
 from mufuru.experiments.engine.sweep import Job, Outcome
 from mufuru.experiments.record import Record, find_runs, read_records
 from mufuru.experiments.reproduce import EXPERIMENTS, Reproduction
-from mufuru.experiments.tasks.classify import DataConfig as Sequences
-from mufuru.experiments.tasks.lm import DataConfig as Text
+from mufuru.experiments.tasks.classify.config import DataConfig as Sequences
+from mufuru.experiments.tasks.lm.config import DataConfig as Text
 
 
 def write_book(path: Path) -> Path:

@@ -194,11 +194,13 @@ class Report:
         """Return how many of the paper's claims hold, and GRU and MuFuRU in the main settings."""
         verdicts = Counter(row[-1] for block in claims if isinstance(block, Table) for row in block.rows)
         several = {verdict: verdict.replace("holds", "hold").replace("does", "do") for verdict in verdicts}
-        said = ", ".join(
+        counts = ", ".join(
             f"{n} {verdict if n == 1 else several[verdict]}" for verdict, n in sorted(verdicts.items())[::-1]
         )
-        told = f"Of {count(verdicts.total(), 'claim')} of the paper: {said}. The sentences and their rules are below."
-        return [*([told] if verdicts else []), headline([self], {self.name: records})]
+        sentence = (
+            f"Of {count(verdicts.total(), 'claim')} of the paper: {counts}. The sentences and their rules are below."
+        )
+        return [*([sentence] if verdicts else []), headline([self], {self.name: records})]
 
     def illustrate(self, records: Sequence[Record], folder: Path) -> list[Path]:
         """Write the SVG files that the parts of the documentation show."""

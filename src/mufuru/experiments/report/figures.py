@@ -1,6 +1,6 @@
-"""The look of all figures, and their files: the same records give the same bytes.
+"""The style of all figures, and their files: the same records give the same bytes.
 
-Colours are those of Okabe and Ito, which the colour-blind can tell apart; every cell has a marker of its own, too. Text
+Colours are those of Okabe and Ito, which the colour-blind can distinguish; every cell has its own marker, too. Text
 stays text in an SVG, so that it can be searched and read aloud. matplotlib is slow to import and not needed to train:
 the functions that need it import it.
 """
@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mufuru import plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +51,8 @@ CELLS = {
 }
 OTHERS = (Look("#CC79A7", "v"), Look("#E69F00", "P"), Look("#56B4E9", "X"), Look("#000000", "*"))
 EVERY_LOOK = (*CELLS.values(), *OTHERS)
+OPERATIONS = tuple(seen._replace(colour=colour) for colour, seen in zip(plot.OPERATIONS, EVERY_LOOK, strict=True))
+"""Operations by their place in a layer, in the colours of `mufuru.plot`; the explorer's are lighter."""
 MODELS = CELLS | {"paper-gru": Look("#56B4E9", "X", "--"), "transformer": Look("#CC79A7", "v", ":")}
 """Cells, and models that are none."""
 
@@ -60,7 +64,7 @@ def look(cell: str, position: int = 0) -> Look:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Use our settings, whatever the user's are; theirs are back afterwards."""
+    """Use our settings instead of the user's, which are restored afterwards."""
     import matplotlib
 
     with matplotlib.rc_context():

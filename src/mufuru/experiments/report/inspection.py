@@ -1,4 +1,4 @@
-"""The inside of trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
+"""What trained MuFuRUs do inside, as recorded by their runs: operations by token, over training, word by word."""
 
 import itertools
 import statistics
@@ -22,7 +22,7 @@ NOTHING = "None of these runs recorded which operations its units use."
 def mean(records: Runs, order: tuple[str, ...] = ()) -> Weights | None:
     """Return the mean over the runs with the tokens and operations of the first; None where no run has weights.
 
-    Tokens come in the given order; others last, in the order of the record.
+    Tokens are in the given order; others follow, in the order of the record.
     """
     every = [weights for record in records if (weights := recorded(record))]
     if not every:
@@ -37,7 +37,7 @@ def mean(records: Runs, order: tuple[str, ...] = ()) -> Weights | None:
 
 
 def inspected(record: Record, name: str = "operation_weights") -> Any:
-    """Return a record of the inside of the trained model; empty where the run has none."""
+    """Return what the run recorded about the trained model; empty if nothing."""
     return record.result.get("inspection", {}).get(name, {})
 
 
@@ -49,7 +49,7 @@ def recorded(record: Record) -> dict[str, dict[str, float]]:
 
 
 def ordered(names: Iterable[str], order: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in a given order; those that it lacks come last, as they are."""
+    """Return the names in a given order; others follow in their own order."""
     return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
 
 
@@ -117,7 +117,7 @@ def _spread(weights: Weights, records: Runs, title: str) -> Table | None:
 
 
 def over_training(name: str, lines: Lines) -> list[Block]:
-    """Return how the use of the operations changed in training; nothing where no curve holds it."""
+    """Return how the use of the operations changed in training; nothing if no curve recorded it."""
     held = {title: records for title, records in lines.items() if plots.operations_of(records)}
     if not held:
         return []

@@ -13,7 +13,7 @@ from mufuru.experiments.report import runs
 from mufuru.experiments.report.page import MISSING
 
 NOISE = 1e-9
-"""Sums of decimals miss their value by the last bits: the mean of 1, 0.99 and 0.98 should count as 0.99."""
+"""Rounding error of sums of decimals: the mean of 1, 0.99 and 0.98 should count as 0.99."""
 RESAMPLES = 10_000
 """Samples of a bootstrap."""
 FEWEST_TO_RESAMPLE = 10

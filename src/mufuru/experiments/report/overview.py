@@ -1,7 +1,7 @@
 """The page of any finished runs: a row for each, learning curves, settings and how to rerun."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from mufuru.experiments.record import Record
@@ -20,6 +20,8 @@ MOST_ROWS = 24
 """Maximum settings in a figure of test results."""
 ROW = 44
 """Letters in a line of a setting's name."""
+MOST_SETTINGS = 4
+"""More columns of settings would push the results off the page."""
 MOST_PANELS = 3
 """More would be too small to read."""
 
@@ -39,8 +41,13 @@ def page(records: Runs, reports: Iterable[Report]) -> Page:
         rerun += ["The commands that made these runs:", Command("\n".join(commands))]
     made = count(len(records), "finished run")
     sections.append(Section("How to rerun", tuple(rerun)))
-    best = [headline(task, some) for task in tasks for some in by_data(task, records)]
-    return Page(f"mufuru: {made}", " ".join([*filter(None, best), f"{made} of {', '.join(tasks)}."]), tuple(sections))
+    best = [(task, some) for task in tasks for some in by_data(task, records) if measured(task, some)[1]]
+    lead = f"{made} of {', '.join(tasks)}."
+    if len(best) == 1:
+        lead = f"{headline(*best[0])} {lead}"
+    elif best:
+        sections.insert(0, Section("In short", (in_short(best),)))
+    return Page(f"mufuru: {made}", lead, tuple(sections))
 
 
 def by_data(task: str, records: Runs) -> list[list[Record]]:
@@ -50,15 +57,39 @@ def by_data(task: str, records: Runs) -> list[list[Record]]:
 
 
 def headline(task: str, records: Runs) -> str:
-    """Return the best test result of a task and the next one in a sentence; "" where nothing was tested."""
-    measure, tested = measured(task, records)
-    ranked = sorted(tested, key=lambda name: tested[name].mean, reverse=not measure.lower_is_better)
-    if not ranked:
-        return ""
-    said = [f"{measure.value(tested[name].mean)} by {name} ({count(tested[name].n, 'run')})" for name in ranked[:2]]
+    """Return the best test result of a task and the next one in a sentence."""
+    measure, best = ranked(task, records)
     side = "lower" if measure.lower_is_better else "higher"
-    data = str(runs.setting(records[0], "data.data") or "").rpartition("/")[2]
-    return f"{task}{f' ({data})' if data else ''}: test {measure.name} {', then '.join(said)}; {side} is better."
+    data = data_of(records)
+    return f"{task}{f' ({data})' if data else ''}: test {measure.name} {', then '.join(best)}; {side} is better."
+
+
+def in_short(best: Sequence[tuple[str, Runs]]) -> Table:
+    """Return a row for the runs on each data set: the best test result and the next one."""
+    rows = []
+    for task, records in best:
+        measure, (first, *others) = ranked(task, records)
+        metric = f"{measure.name} {'↓' if measure.lower_is_better else '↑'}"
+        rows.append((task, data_of(records) or MISSING, metric, first, (others or [MISSING])[0]))
+    head = ("task", "data", "test metric", "best", "next")
+    return Table(
+        "Best test results of the runs on the same data; ↑ higher or ↓ lower is better", head, tuple(rows), True
+    )
+
+
+def ranked(task: str, records: Runs) -> tuple[Measure, list[str]]:
+    """Return the two best test results in words, the best first."""
+    measure, tested = measured(task, records)
+    order = sorted(tested, key=lambda name: tested[name].mean, reverse=not measure.lower_is_better)
+    words = [f"{measure.value(tested[name].mean)} by {name} ({count(tested[name].n, 'run')})" for name in order[:2]]
+    return measure, words
+
+
+def data_of(records: Runs) -> str:
+    """Return the name of the file or files of the data; "" for those of the paper."""
+    own = runs.setting(records[0], "data.data") or runs.setting(records[0], "data.text") or ""
+    paths = own if isinstance(own, list) else [own]
+    return " ".join(str(path).rpartition("/")[2] for path in paths)
 
 
 def measured(task: str, records: Runs) -> tuple[Measure, dict[str, Summary]]:
@@ -97,7 +128,7 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
         for place, some in enumerate(by_data(task, records), 1)
         for block in compared(f"{task}-test-{place}", some)
     ]
-    blocks.append(_table(records))
+    blocks += _tables(records)
     if report and report.numbers and all(map(runs.on_papers_data, records)):
         metric = f"test {report.measure.name}"
         rows = tuple((model, metric, f"{value:g}", report.place) for model, value in report.numbers.items())
@@ -118,37 +149,63 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
     return blocks
 
 
-def _table(records: Runs) -> Table:
-    """Return a row for each run: its settings as far as runs differ, and its metrics."""
+def _tables(records: Runs) -> list[Block]:
+    """Return a row for each run: its test metrics and, as far as runs differ, its settings; then the rest, folded."""
     differing = runs.varying(records)
-    metrics = [
-        (split, key)
+    metrics = {
+        split: sorted({key for record in records for key in record.result.get(split, {})})
         for split in ("test", "valid", "train")
-        for key in sorted({key for record in records for key in record.result.get(split, {})})
+    }
+    tested = [("test", key) for key in metrics["test"]]
+    others = [(split, key) for split in ("valid", "train") for key in metrics[split]]
+    few = differing if len(differing) <= MOST_SETTINGS else []
+    names = [record.name or str(number) for number, record in enumerate(records, 1)]
+    settings = [tuple(runs.end(record, path, records) for path in differing) for record in records]
+    sizes = [tuple(_size(record, key) for key in ("parameters", "updates", "seconds")) for record in records]
+    first = [
+        (name, *_metrics(record, tested), *(row if few else ()), *size)
+        for name, record, row, size in zip(names, records, settings, sizes, strict=True)
     ]
-    head = ("run", *differing, "parameters", "updates", *(f"{split} {key}" for split, key in metrics), "seconds")
-    rows = tuple((str(number), *_row(record, differing, metrics)) for number, record in enumerate(records, 1))
-    return Table("One row per run; the metrics are those of the selected weights", head, rows)
+    head = ("run", *(f"test {key}" for _, key in tested), *few, "parameters", "updates", "seconds")
+    blocks: list[Block] = [Table("One row per run; the metrics are those of the selected weights", head, tuple(first))]
+    if len(differing) > len(few):
+        rows = [(path, *row) for path, row in zip(differing, zip(*settings, strict=True), strict=True)]
+        blocks.append(
+            Folded(
+                "Settings in which the runs differ",
+                Table("One column per run", ("setting", *names), tuple(rows), wordy=True),
+            )
+        )
+    if others:
+        rows = [(name, *_metrics(record, others)) for name, record in zip(names, records, strict=True)]
+        content = Table("One row per run", ("run", *(f"{split} {key}" for split, key in others)), tuple(rows))
+        blocks.append(Folded("Metrics of the validation and training data", content))
+    return blocks
 
 
-def _row(record: Record, differing: list[str], metrics: list[tuple[str, str]]) -> list[str]:
-    cells = [runs.plain(runs.setting(record, name)) for name in differing]
-    cells += [str(record.result.get(key, MISSING)) for key in ("parameters", "updates")]
-    for split, key in metrics:
-        value = runs.metric(record, split, key)
-        cells.append(MISSING if value is None else f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}")
-    seconds = record.result.get("seconds")
-    return [*cells, MISSING if seconds is None else f"{seconds:.0f}"]
+def _size(record: Record, key: str) -> str:
+    value = record.result.get(key)
+    return MISSING if value is None else f"{value:.0f}" if isinstance(value, float) else str(value)
+
+
+def _metrics(record: Record, metrics: list[tuple[str, str]]) -> list[str]:
+    values = [runs.metric(record, split, key) for split, key in metrics]
+    return [MISSING if value is None else f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}" for value in values]
 
 
 def _curves(task: str, lines: Lines) -> list[Block]:
-    curved = results.with_curves(lines)
-    if not curved:
+    held = results.with_curves(lines)
+    if not held:
         return [results.NO_CURVES]
+    # a single point is no curve
+    curved = {name: some for name, some in held.items() if any(len(record.curve) > 1 for record in some)}
+    if not curved:
+        return ["Every run was evaluated once: there is no learning curve to draw."]
     keys = {
         key for some in curved.values() for record in some for line in record.curve for key in line.get("valid", ())
     }
-    metric = min(keys - {"loss"}, default="loss")
+    own = getattr(KINDS[task].make, "metric", "loss") if task in KINDS else "loss"
+    metric = own if own in keys else min(keys - {"loss"}, default="loss")
     shown = dict(list(curved.items())[:MOST_LINES])
     caption = "Learning curves: mean over the seeds, and the middle half of the runs as a shade."
     if len(curved) > len(shown):

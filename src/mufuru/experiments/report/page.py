@@ -18,7 +18,7 @@ MISSING = "–"
 
 
 def count(number: int, thing: str) -> str:
-    """Write a number of things, of which one has no s."""
+    """Write a number of things, with a plural s unless it is 1."""
     return f"{number} {thing}" + ("" if number == 1 else "s")
 
 

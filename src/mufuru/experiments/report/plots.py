@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 from mufuru.experiments.report import runs
-from mufuru.experiments.report.figures import CELLS, EVERY_LOOK, GRID, Look, heat, look, new, style
+from mufuru.experiments.report.figures import CELLS, GRID, OPERATIONS, Look, heat, look, new, style
 from mufuru.experiments.report.measure import Difference, Measure, Summary
 from mufuru.experiments.report.runs import Lines, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 Groups = Mapping[str, Lines]
 """Title of a row of figures -> its lines."""
@@ -25,6 +29,10 @@ RIGHT, WRONG = "#0072B2", "#D55E00"
 FRAME = "#D55E00"
 BELOW = 0.24
 """Single runs are drawn this far below their mean, so that the interval does not hide them."""
+BEGINNING = 0.1
+"""Part of a learning curve whose values may lie outside of the vertical axis."""
+TITLE = 38
+"""Letters in a line of a panel's title."""
 APART = 0.09
 """Cells are drawn apart by this part of a doubling, so that no interval hides another."""
 
@@ -43,8 +51,19 @@ def curves(rows: Groups, metric: str, looks: Mapping[str, Look], by: Axis = "epo
             axes.grid(color=GRID, linewidth=0.8)
     for axes in grid[-1]:
         _along(axes, by)
+    for column in zip(*grid, strict=True):
+        _past_beginning(column[0], [line for axes in column for line in axes.lines])
     _legend(figure, grid[0][0])
     return figure
+
+
+def _past_beginning(axes: Axes, lines: Sequence[Line2D]) -> None:
+    """Fit the vertical axis to each line after its first tenth: else the steep beginning takes most of the axis."""
+    values: list[list[float]] = [np.asarray(line.get_ydata(), dtype=float).tolist() for line in lines]
+    later = [value for one in values for value in one[int(len(one) * BEGINNING) :]]
+    if later and min(later) < max(later):
+        margin = 0.05 * (max(later) - min(later))
+        axes.set_ylim(min(later) - margin, max(later) + margin)
 
 
 @style()
@@ -54,8 +73,8 @@ def use(panels: Lines, by: Axis = "epoch") -> Figure:
     (row,) = figure.subplots(1, len(panels), squeeze=False, sharey=True)
     for axes, (title, records) in zip(row, panels.items(), strict=True):
         for place, name in enumerate(operations_of(records)):
-            _curve(axes, curve(records, "operations", name, by), EVERY_LOOK[place % len(EVERY_LOOK)], name)
-        axes.set_title(title)
+            _curve(axes, curve(records, "operations", name, by), OPERATIONS[place % len(OPERATIONS)], name)
+        axes.set_title("\n".join(wrap(title, TITLE)))
         _along(axes, by)
         axes.grid(color=GRID, linewidth=0.8)
     row[0].set_ylabel("mean weight")
@@ -192,8 +211,7 @@ def _belief(axes: Axes, probabilities: list[float]) -> None:
     axes.axvline(0.5, color="#666666", linewidth=1)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.5, 1])
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.tick_params(axis="y", length=0)
+    _upright_grid(axes)
 
 
 Side = tuple[str, Sequence[str]]
@@ -289,8 +307,7 @@ def forest(panels: Mapping[str, tuple[Measure, Sequence[Row]]]) -> Figure:
         axes.axvline(0, color="#666666", linewidth=1, zorder=1)
         axes.set_yticks(range(len(rows)), [row.title for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.grid(axis="x", color=GRID, linewidth=0.8)
-        axes.tick_params(axis="y", length=0)
+        _upright_grid(axes)
         axes.set_title(f"{title}: {measure.name}")
         if measure.lower_is_better:
             axes.invert_xaxis()
@@ -318,6 +335,10 @@ def _mean(axes: Axes, summary: Summary, row: float, seen: Look, measure: Measure
 
 def _rows(axes: Axes, measure: Measure) -> None:
     axes.set_xlabel(f"test {measure.name}")
+    _upright_grid(axes)
+
+
+def _upright_grid(axes: Axes) -> None:
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.tick_params(axis="y", length=0)
 
@@ -364,8 +385,6 @@ def by_size(
 
 def _by_error(axes: Axes, least: float) -> None:
     """Scale an axis of accuracies by the logarithm of the error, to which the least is added."""
-    import numpy as np
-
     axes.set_yscale(
         "function",
         functions=(
@@ -424,7 +443,7 @@ def effects(points: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     operation."""
     figure = new(6.4, 4.2)
     axes = figure.add_subplot()
-    for (name, some), seen in zip(points.items(), EVERY_LOOK, strict=False):
+    for (name, some), seen in zip(points.items(), OPERATIONS, strict=False):
         axes.plot(*zip(*some, strict=True), seen.marker, color=seen.colour, markersize=6, alpha=0.8, label=name)
     axes.axhline(0, color=GRID, linewidth=1)
     axes.set_xlabel("mean weight at a token")
@@ -440,8 +459,6 @@ def automaton(found: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
 
     `found` is that of `logic.probes.automaton`; dots are the states after a value and at most one gate.
     """
-    import numpy as np
-
     states, following = np.array(found["states"]), np.array(found["next"])
 
     def read(state: Any, *symbols: int) -> Any:

@@ -80,7 +80,7 @@ def _table(content: Table) -> str:
 
 
 def _inline(content: Picture) -> str:
-    """Fit matplotlib's SVG for a page of several: no prologue, names of its own, and a text for screen readers."""
+    """Fit matplotlib's SVG for a page of several: no prologue, unique ids, and a text for screen readers."""
     text = content.svg.decode()
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
     prefix = _anchor(content.name) + "-"

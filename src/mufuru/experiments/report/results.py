@@ -12,6 +12,7 @@ from mufuru.experiments.report.figures import Look
 from mufuru.experiments.report.measure import FEWEST_TO_RESAMPLE, PERPLEXITY, Measure
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
 from mufuru.experiments.report.runs import Lines, Runs
+from mufuru.experiments.settings import flat
 from mufuru.experiments.tasks.cells import CellConfig
 
 NO_CURVES = "The records hold no learning curves: only run folders do."
@@ -174,7 +175,7 @@ def learning(name: str, parts: Mapping[str, tuple[str, Lines]], measure: Measure
         looks = {line: figures.look(cell, place) for place, (line, cell) in enumerate(cells.items())}
         caption = (
             f"{title}: mean over the seeds, and the middle half of the runs as a shade. Where runs end at different "
-            "times, the mean is over those that go on."
+            "times, the mean is over those that go on. The first tenth of a curve may lie outside of the figure."
         )
         if curved:
             blocks.append(curve_picture(f"{name}-{part}", {"": curved}, measure.key, looks, caption))
@@ -221,10 +222,10 @@ def environment(records: Runs) -> Table:
 
 def _values(groups: Mapping[str, list[dict[str, Any]]], caption: str, title: str) -> Table:
     """Return a row for each dotted name, with all its values in each group."""
-    flat = [list(map(runs.flat, members)) for members in groups.values()]
+    named = [list(map(flat, members)) for members in groups.values()]
     # a file of records has lost the order of the settings
-    names = sorted({name for members in flat for member in members for name in member})
-    rows = ((name, *(listed(m[name] for m in members if name in m) for members in flat)) for name in names)
+    names = sorted({name for members in named for member in members for name in member})
+    rows = ((name, *(listed(m[name] for m in members if name in m) for members in named)) for name in names)
     return Table(caption, (title, *groups), tuple(rows), wordy=True)
 
 

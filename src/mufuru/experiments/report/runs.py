@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from mufuru.experiments.record import Record
+from mufuru.experiments.settings import flat
 from mufuru.experiments.tasks import KINDS
 
 Runs: TypeAlias = Sequence[Record]
@@ -16,6 +17,10 @@ CELLS = {"mufuru": "MuFuRU", "gru": "GRU", "lstm": "LSTM", "vanilla": "tanh RNN"
 """Names of the cells for readers, in the order of every table and legend."""
 PAPERS_GRU = "GRU of the paper"
 """MuFuRU with keep and replace alone, whose logits start alike, and its reset gate before the product."""
+WORDS = 44
+"""Maximum letters of a name that is made of settings."""
+FOLDERS = 3
+"""Maximum folders of one setting to write out."""
 MODEL = ("cell.cell", "cell.controller_size", "cell.controller_activation")
 """The settings by which models are distinguished."""
 
@@ -33,14 +38,6 @@ def on_papers_data(record: Record) -> bool:
     return not any(setting(record, name) for name in ("data.text", "data.data", "data.treebank"))
 
 
-def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted names."""
-    named: dict[str, Any] = {}
-    for name, value in settings.items():
-        named |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return named
-
-
 def where(records: Iterable[Record], **wanted: Any) -> list[Record]:
     """Return the records with these settings; a double underscore stands for the dot."""
     named = {name.replace("__", "."): value for name, value in wanted.items()}
@@ -48,7 +45,7 @@ def where(records: Iterable[Record], **wanted: Any) -> list[Record]:
 
 
 def grouped(records: Iterable[Record], key: Callable[[Record], Key]) -> dict[Key, list[Record]]:
-    """Return the records by a key, in the order of their first ones."""
+    """Return the records by a key, in order of first occurrence."""
     groups: dict[Key, list[Record]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
@@ -146,7 +143,7 @@ def lines(records: Runs, part: str) -> dict[str, list[Record]]:
 
 
 def split(lines: Lines, path: str, words: str) -> dict[str, list[Record]]:
-    """Return each line once for each value of a setting, which is written behind its name in these words."""
+    """Split each line by the values of a setting, which `words` formats behind the line's name."""
     return {
         f"{name} ({words.format(value)})": [record for record in some if setting(record, path) == value]
         for name, some in lines.items()
@@ -160,19 +157,29 @@ def mufuru(records: Runs, titles: Mapping[str, str]) -> dict[str, list[Record]]:
 
 
 def by_settings(records: Runs) -> dict[str, list[Record]]:
-    """Return the runs of each model and, where runs differ in more than model and seed, of each setting."""
+    """Return the runs of each model and, where runs differ in more than model and seed, of each setting. Where that
+    takes many words, they are named by their folders, if they have any that tell them apart."""
     differ = [path for path in varying(records) if path not in (*MODEL, "cell", "seed")]
 
     def named(record: Record) -> str:
-        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {_end(record, path, records)}" for path in differ]
+        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {end(record, path, records)}" for path in differ]
         return ", ".join([model(record), *changes])
 
     ordered = sorted(records, key=lambda record: [_order(setting(record, path)) for path in differ])
-    return grouped((record for some in by_model(ordered).values() for record in some), named)
+    groups = grouped((record for some in by_model(ordered).values() for record in some), named)
+    folders = {_by_folder(some): some for some in groups.values() if all(record.name for record in some)}
+    return folders if len(folders) == len(groups) and max(map(len, groups), default=0) > WORDS else groups
 
 
-def _end(record: Record, path: str, records: Runs) -> str:
-    """Write a setting; of the path of a file its end alone, if that tells the runs apart."""
+def _by_folder(records: Runs) -> str:
+    """Return the model of runs that differ in their seed alone, and their folders."""
+    names = [record.name for record in records]
+    told = ", ".join(names) if len(names) <= FOLDERS else f"{names[0]} and {len(names) - 1} others"
+    return f"{model(records[0])}, {told}"
+
+
+def end(record: Record, path: str, records: Runs) -> str:
+    """Write a setting; of a path only the file name, if that distinguishes the runs."""
     every = {plain(setting(other, path)) for other in records}
     value = plain(setting(record, path))
     return value.rpartition("/")[2] if len({other.rpartition("/")[2] for other in every}) == len(every) else value

@@ -134,7 +134,7 @@ def sentence(total: int, left: Sequence[Job], cores: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time in words that promise no more than a guess can."""
+    """Write a time as roughly as it is known."""
     return count(max(1, round(seconds / 60)), "minute") if seconds < 90 * 60 else f"{round(seconds / 3600)} hours"
 
 

@@ -61,7 +61,7 @@ class Grid(ABC):
         """Return about how long a run takes at most, in seconds or compared with others."""
 
     def jobs(self, root: Path) -> list[Job]:
-        """Return the runs of the part, or all but the short form, each in a folder named after what it differs in.
+        """Return the runs of the part, or all but the short form, each in a folder named after its differences.
 
         The first seed of every setting comes before any second, as long runs may be stopped; among them the longest
         come first, so that no core ends with a long one alone.

@@ -17,9 +17,10 @@ from mufuru.experiments.report.measure import wilson
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_training
-from mufuru.experiments.reproduce.logic_claims import SHARE, SOLVED
+from mufuru.experiments.reproduce.logic_runs import SHARE, SOLVED
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.languages import PRESETS, LanguagesConfig, ReaderConfig, tracking
+from mufuru.experiments.tasks.languages import tracking
+from mufuru.experiments.tasks.languages.config import PRESETS, LanguagesConfig, ReaderConfig
 
 Model = Literal["mufuru", "paper-gru", "gru", "lstm", "vanilla", "transformer"]
 CELLS: dict[Model, ReaderConfig] = {
@@ -55,7 +56,7 @@ TRACKING_UNITS: dict[str, dict[Model, int]] = {
 TRACKING_RATES = (1e-3, 3e-3, 1e-2)
 TRACKING_SEEDS = 3
 SECONDS = 300.0
-"""About the time of one core for a run of FLaRe with batches of 1,024 symbols; how long it trains differs much."""
+"""Rough time on one core for a run of FLaRe with batches of 1,024 symbols; runs differ much in length."""
 Part = Literal["flare", "flare-more", "equal-parameters", "equal-state"]
 
 

@@ -14,7 +14,7 @@ from mufuru.experiments.report.page import Block
 from mufuru.experiments.report.runs import MODEL, Lines, Runs, by_model, lines, mufuru, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.lm import PRESETS, LMConfig
+from mufuru.experiments.tasks.lm.config import PRESETS, LMConfig
 
 CELLS: tuple[CellName, ...] = ("gru", "mufuru", "lstm")
 CONTROLLER = 50

@@ -3,47 +3,18 @@
 import math
 import statistics
 
-from mufuru.experiments.record import Record
-from mufuru.experiments.report import inspection, runs
+from mufuru.experiments.report import inspection
 from mufuru.experiments.report.claims import UNKNOWN, Claim, Verdict, judged
-from mufuru.experiments.report.measure import Measure, Summary, paired
-from mufuru.experiments.report.page import MISSING
+from mufuru.experiments.report.measure import Summary
 from mufuru.experiments.report.runs import Runs
+from mufuru.experiments.reproduce.logic_runs import SHARE, SIZE, SOLVED, at, gap, sizes, summaries
 
-SHARE = Measure("accuracy", digits=3, lowest=0.0, highest=1.0)
-SIZE = 8
-"""The memory size of which the paper speaks (section 4.1); it gives no accuracy in numbers."""
-SOLVED = 0.99
-"""Test accuracy from which a run counts as having learned to evaluate formulae."""
 GAP = 0.05
 """Training accuracy above test accuracy by more than this counts as overfitting."""
 
 
-def at(records: Runs, cell: str, size: int = SIZE) -> list[Record]:
-    return runs.where(records, cell__cell=cell, cell__hidden_size=size)
-
-
-def sizes(records: Runs) -> list[int]:
-    return runs.values(records, "cell.hidden_size")
-
-
-def summaries(records: Runs, cell: str, least: int = 0) -> dict[int, Summary]:
-    """Return the test accuracy of a cell at each hidden size from the least up."""
-    every = {size: SHARE.summary(at(records, cell, size)) for size in sizes(records) if size >= least}
-    return {size: summary for size, summary in every.items() if summary}
-
-
-def gap(records: Runs) -> Summary | None:
-    """Return training accuracy minus test accuracy, run by run."""
-    return paired(SHARE.by_seed(records, "train"), SHARE.by_seed(records))
-
-
 def gaps(records: Runs, cell: str) -> dict[int, Summary]:
     return {size: g for size in sizes(records) if size >= SIZE and (g := gap(at(records, cell, size)))}
-
-
-def reached(summary: Summary | None) -> str:
-    return MISSING if summary is None else SHARE.solved(summary, SOLVED)
 
 
 def small(records: Runs) -> Verdict:

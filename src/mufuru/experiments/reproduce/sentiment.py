@@ -19,7 +19,7 @@ from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, w
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks import trees
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig
+from mufuru.experiments.tasks.classify.config import PRESETS, ClassifyConfig
 
 CELLS: tuple[CellName, ...] = ("gru", "lstm", "mufuru")
 COMPARED: tuple[CellName, ...] = ("gru", "mufuru")
@@ -86,7 +86,7 @@ def every_setting(cells: tuple[CellName, ...], dimensions: tuple[int, ...]) -> I
     yield "search", "gru-max", replace(gru, pooling="max")
     yield "search", "gru-dropout0.7", replace(gru, embedding_dropout=0.7)
     yield "search", "gru-decay0.1", with_training(gru, weight_decay=0.1)
-    tree = trees.PRESETS["paper"]
+    tree = trees.KIND.presets["paper"]
     yield "trees", "lstm", with_cell(tree, "lstm")
     yield "trees", "mufuru", tree
     yield "trees", f"mufuru-{FEWER}", with_cell(tree, hidden_size=FEWER)
@@ -115,7 +115,7 @@ def with_choices(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]
 
 
 def with_tuning(config: ClassifyConfig) -> Iterator[tuple[str, ClassifyConfig]]:
-    """Return the settings that each cell is tried in, as many for each.
+    """Return the settings that each cell is tried in, the same number for each.
 
     Of a cell's ten the one with the highest smoothed development accuracy, the mean over its seeds, is
     taken as it is and trained again with seeds from 100: a rule fixed before the first run. The test data are not used.

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 class Recogniser(nn.Module):
-    """Model of a language: `model(batch)` returns (strings, outputs), logits of all classes, of two of the second."""
+    """Model of a language: returns (strings, outputs), the logits of all classes or, of two, of the second."""
 
     def __init__(self, config: LanguagesConfig, symbols: int, classes: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class StringReader(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-    """Transformer layers that normalise first, over sines as positions and a symbol that begins every string."""
+    """Pre-norm transformer layers with sinusoidal positions and a start symbol."""
 
     def __init__(self, config: ReaderConfig, inner: int, dropout: float) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def reader(config: LanguagesConfig, size: int) -> StringReader | CausalTransform
 
 def free_size(config: LanguagesConfig, symbols: int, outputs: int) -> int:
     """Return the size of the embedding, for a transformer of its inner layers; with a number of parameters to reach,
-    the one that comes nearest to it."""
+    the closest one."""
     units, wanted = config.cell.hidden_size, config.parameters
     fixed = config.cell.cell == "transformer"
     if wanted is None:
@@ -162,8 +162,8 @@ class Encoded:
         return Batch(tokens, self.targets[rows])
 
     def sizes(self, tokens: int) -> list[int]:
-        """Return the sizes of batches of strings in order of their length: as many as have at most so many symbols
-        with padding, at least one."""
+        """Return the sizes of batches of strings in order of their length: each has at most this number of symbols,
+        padding included, and at least one string."""
         sizes = [0]
         for length in self.lengths.sort().values.tolist():
             if sizes[-1] and (sizes[-1] + 1) * length > tokens:

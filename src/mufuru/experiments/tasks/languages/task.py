@@ -41,7 +41,7 @@ class LanguagesTask:
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
         """Return all batches, each of strings of about the same length; those of "train" in the order of the epoch,
-        which also decides which strings of a length come together."""
+        which also decides which strings of equal length share a batch."""
         encoded, seed = self._encoded[split], self.config.seed
         if split != "train":
             by_length = encoded.lengths.argsort(stable=True)

@@ -5,8 +5,6 @@ from mufuru.experiments.tasks.logic.model import FormulaReader
 from mufuru.experiments.tasks.logic.task import LogicReader, LogicTask
 from mufuru.experiments.tasks.task import Kind
 
-__all__ = ["KIND", "PRESETS", "LogicConfig", "LogicTask"]
-
 KIND = Kind(
     LogicConfig,
     LogicTask,

@@ -45,7 +45,7 @@ _NUMBERS = {name.lower(): number for number, name in enumerate(TOKENS)} | {
 
 
 def known_from_last(gates: int) -> float:
-    """Return the accuracy of whoever reads the last gates and their values alone, and guesses what came before.
+    """Return the accuracy of reading only the last gates and their values, and guessing the value before them.
 
     A gate whose result does not depend on the value so far resets the formula: `0 AND` is 0. If none of the last gates
     does, guessing is right half of the time.

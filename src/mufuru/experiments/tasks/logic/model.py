@@ -14,7 +14,7 @@ from mufuru.experiments.tasks.models import SequenceModel
 
 
 class FormulaReader(SequenceModel):
-    """Model of formulae. Tokens go in one-hot: with twelve of them the input weights are an embedding already."""
+    """Model of formulae. Tokens are one-hot: with twelve of them the input weights are an embedding already."""
 
     settings = CellConfig
     argument = "tokens"

@@ -47,7 +47,7 @@ def judged(logits: Tensor, values: Tensor) -> Tensor:
 
 
 def interventions(model: FormulaReader, test: Encoded) -> dict[str, Any]:
-    """Return test accuracy, and what it is when one operation is forbidden in all steps that read one token.
+    """Return test accuracy, and the accuracy when one operation is forbidden in all steps that read one token.
 
     `{"tokens", "ops", "accuracy", "without": [[per operation] per token]}`
     """
@@ -73,7 +73,7 @@ def accuracy(model: FormulaReader, test: Encoded, states: Tensor) -> Tensor:
 
 def read(model: FormulaReader, test: Encoded, forbid: Sequence[str], where: int = 0) -> Tensor:
     """Return (formulae, units): the last states of the top layer, without some operations in the steps that read a
-    token. Every step is made both ways, and each formula takes the one that it should."""
+    token. Every step is computed both ways, and each formula keeps the one that applies."""
     rnn: Any = model.reader.rnn
     state = torch.zeros(model.config.num_layers, len(test.values), model.config.hidden_size)
     for step, tokens in enumerate(test.tokens):
