@@ -1,6 +1,7 @@
 """Forecast a series with darts: its RNNModel with a MuFuRU inside, beside its GRU and the season before.
 
-The adapter is `MuFuRUModule`; everything else is darts as its users write it. Needs `pip install '.[darts]'`.
+The adapter is `MuFuRUModule`; everything else is darts as its users write it. Needs `pip install '.[darts]'`; tried
+with darts 0.48.1 and Lightning 2.6.6.
 
     python examples/darts_forecast.py
     python examples/darts_forecast.py --epochs 100

@@ -132,3 +132,11 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def sources(tmp_path: Path) -> Path:
     """Of a library that is quickly built."""
     return write_sources(tmp_path / "csrc", TOY)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    """End the commands that a test of the experiments has started."""
+    yield
+    if started := sys.modules.get("commands"):
+        started.end_all()

@@ -13,7 +13,8 @@ from torch import Tensor
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig, CellName
-from mufuru.experiments.tasks.classify import ClassifyConfig, ClassifyTask
+from mufuru.experiments.tasks.classify.config import ClassifyConfig
+from mufuru.experiments.tasks.classify.task import ClassifyTask
 
 CELLS: tuple[CellName, ...] = ("mufuru", "gru", "lstm", "vanilla")
 WORDS = ("good", "bad", "not", "very", "but", "film", "the", "a", "plot", ".", ",", "Story")

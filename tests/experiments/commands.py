@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,10 +54,47 @@ def assert_refused(said: Said, code: int, *words: str) -> None:
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """Run in a process of its own, which can be killed."""
-    line = [sys.executable, "-m", "mufuru_command", *map(str, arguments)]
-    variables = {**os.environ, "PYTHONPATH": SOURCE}
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+    """Run in a process of its own, which can be killed, and is when its test is over."""
+    return opened([sys.executable, "-m", "mufuru_command", *map(str, arguments)], {"PYTHONPATH": SOURCE})
+
+
+def lasting(*arguments: object) -> subprocess.Popen[str]:
+    """Run in a process that serves several tests: whoever starts it ends it."""
+    process = start(*arguments)
+    _opened.remove(process)
+    return process
+
+
+_opened: list[subprocess.Popen[str]] = []
+"""Processes that may still be running."""
+
+
+def opened(line: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    )
+    _opened.append(process)
+    return process
+
+
+def end_all() -> None:
+    """Kill what a test has left running, as one that failed halfway does, with all that it started."""
+    while _opened:
+        process = _opened.pop()
+        if process.poll() is None:
+            for member in [*family(process.pid)]:
+                with suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
+            process.communicate()
+
+
+def family(parent: int) -> Iterator[int]:
+    """A process and all that it started, and that those started, where /proc has them."""
+    yield parent
+    with suppress(FileNotFoundError):
+        for task in os.listdir(f"/proc/{parent}/task"):
+            for child in Path(f"/proc/{parent}/task/{task}/children").read_text().split():
+                yield from family(int(child))
 
 
 @contextmanager

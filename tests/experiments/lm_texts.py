@@ -12,8 +12,8 @@ from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig, CellName
-from mufuru.experiments.tasks.lm import LMConfig, LMTask
-from mufuru.experiments.tasks.lm.config import Regularisation
+from mufuru.experiments.tasks.lm.config import LMConfig, Regularisation
+from mufuru.experiments.tasks.lm.task import LMTask
 
 CELLS: tuple[CellName, ...] = ("mufuru", "gru", "lstm", "vanilla")
 WORDS = ("the", "cat", "sat", "<eos>", "<unk>", "N", "on", "mat", ",", "dog")

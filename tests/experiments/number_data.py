@@ -15,12 +15,9 @@ from mufuru.experiments.engine import fit
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.forecast import ForecastConfig
-from mufuru.experiments.tasks.forecast.config import SeriesConfig
-from mufuru.experiments.tasks.regress import RegressConfig
-from mufuru.experiments.tasks.regress.config import FilesConfig
-from mufuru.experiments.tasks.tag import TagConfig
-from mufuru.experiments.tasks.tag.config import TaggedFiles
+from mufuru.experiments.tasks.forecast.config import ForecastConfig, SeriesConfig
+from mufuru.experiments.tasks.regress.config import FilesConfig, RegressConfig
+from mufuru.experiments.tasks.tag.config import TagConfig, TaggedFiles
 
 
 def write_rooms(path: Path, count: int = 60) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 
 from mufuru.experiments.data.sst import ESCAPED, FILES, Tree, Treebank
 from mufuru.experiments.settings import Training
-from mufuru.experiments.tasks.trees import TreeCellConfig, TreesConfig, TreesTask
-from mufuru.experiments.tasks.trees.config import TreeCellName
+from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreeCellName, TreesConfig
+from mufuru.experiments.tasks.trees.task import TreesTask
 
 CELLS: tuple[TreeCellName, ...] = ("mufuru", "gru", "lstm")
 VALUE = {"good": 1, "bad": -1, "film": 0, "the": 0, "Plot": 0, ".": 0, "very": 0}

@@ -19,7 +19,7 @@ from commands import SOURCE, TINY, Said, assert_refused, command, finish, start
 
 from mufuru.experiments.cli import main
 from mufuru.experiments.engine import load_run
-from mufuru.experiments.tasks.classify import Predictor
+from mufuru.experiments.tasks.classify.use import Predictor
 
 TRAINING = ("--hidden-size", "8", "--pooling", "last", "--epochs", "2", "--min-count", "1", "--quiet")
 TEXTS = ("The film is good .", "bad", "", "a zebra, but a GOOD one", "plot")
@@ -104,6 +104,16 @@ def test_rows_of_numbers(runs: Path, away: Path, capsys: pytest.CaptureFixture[s
         assert lines(command(capsys, "predict", away / "numbers", file)) == tabs
     file.write_text("\n".join(json.dumps([float(value) for value in row.split("\t")]) for row in rows))
     assert lines(command(capsys, "predict", away / "numbers", file)) == tabs
+
+
+def test_an_answer_that_is_no_number_is_refused(away: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """JSON has no NaN: nothing is written in its place."""
+    file = tmp_path / "rows.tsv"
+    file.write_text("1 2 3\n3e38 -3e38 3e38\n")
+    found = command(capsys, "predict", away / "numbers", file, "--batch-size", "1")
+    assert found.code == 2
+    assert "mufuru: the model's next answer is not a finite number" in found.err
+    assert len(found.out.splitlines()) == 1
 
 
 def test_the_standard_input(

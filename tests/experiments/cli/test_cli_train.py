@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -164,3 +165,6 @@ def test_threads_are_those_the_run_began_with(copy: Path) -> None:
 
 def test_a_report_into_a_folder(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(command(capsys, "report", run, "-o", tmp_path), 2, "is a folder: name a file")
+    os.mkfifo(tmp_path / "pipe")
+    assert_refused(command(capsys, "report", run, "-o", tmp_path / "pipe"), 2, "is a device or a pipe")
+    assert (tmp_path / "pipe").is_fifo()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mufuru.experiments.data import DataError, labelled, numeric
+from mufuru.experiments.data import DataError, labelled, numeric, readers
 
 
 def write(folder: Path, content: str, name: str = "Series_TRAIN.tsv") -> Path:
@@ -113,8 +113,19 @@ def test_a_data_set(tmp_path: Path) -> None:
 
 def test_a_line_as_a_user_writes_it() -> None:
     for line in ("1, 2.5,3\n", "1\t2.5\t3", " 1 2.5 3 ", "[1, 2.5, 3]", "[[1], [2.5], [3]]"):
-        assert torch.equal(labelled.values(line), torch.tensor([[1], [2.5], [3]]))
-    assert labelled.values("[[1, 2], [3, 4]]").tolist() == [[1, 2], [3, 4]]
+        assert torch.equal(readers.values(line), torch.tensor([[1], [2.5], [3]]))
+    assert readers.values("[[1, 2], [3, 4]]").tolist() == [[1, 2], [3, 4]]
     for line in ("", "1 two", "[1", "[]", '[1, "a"]', "[[1], [2, 3]]", "[1, NaN]", "[null]"):
         with pytest.raises(DataError, match="expected"):
-            labelled.values(line)
+            readers.values(line)
+
+
+def test_numbered_columns_are_steps_in_their_order(tmp_path: Path) -> None:
+    """The alphabet puts x_10 before x_2."""
+    file = write(tmp_path, "label,x_1,x_10,x_2\na,1,10,2\nb,1,10,2\n")
+    with pytest.raises(DataError, match="'x_2' comes after 'x_10'"):
+        numeric.read(file)
+    rows = numeric.read_rows(file, wide=True).series
+    assert [values.flatten().tolist() for _, _, values in rows] == [[1, 2, 10]] * 2
+    in_order = write(tmp_path, "label,x_1,x_2,x_10\na,1,2,10\n")
+    assert numeric.read(in_order)[0][2].flatten().tolist() == [1, 2, 10]

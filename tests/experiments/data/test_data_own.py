@@ -144,6 +144,22 @@ def test_series_by_names_and_in_json(tmp_path: Path) -> None:
     assert [(one.name, one.values.tolist()) for one in every] == [("x", [[1, 3], [2, 4]]), ("y", [[5, 6]])]
 
 
+def test_series_below_each_other_are_not_read_as_one(tmp_path: Path) -> None:
+    rows = "id,t,v\n" + "".join(f"{name},{t},{t % 5}\n" for name in "pq" for t in range(9))
+    file = write(tmp_path / "long.csv", rows)
+    with pytest.raises(DataError, match="the column 'id' has 'p' in one row after the other, then 'q'"):
+        series.load(file, Columns())
+    # what counts the moments begins again with each
+    every, names, _ = series.load(file, Columns(name="id"))
+    assert ([one.name for one in every], names) == (["p", "q"], ("v",))
+    (one,), _, _ = series.load(file, Columns(("v",)))
+    assert len(one.values) == 18
+    # one name, or a name for each row, says nothing
+    for letters in ("p" * 9, "abcdefghi"):
+        text = "id,v\n" + "".join(f"{name},{k % 5}\n" for k, name in enumerate(letters))
+        assert len(series.load(write(tmp_path / "one.csv", text), Columns()).series) == 1
+
+
 def test_ends_may_be_missing(tmp_path: Path) -> None:
     (one, other), _, _ = series.load(write(tmp_path / "a.csv", "a,b\n1,\n2,5\nNaN,6\n"), Columns())
     assert (one.values.flatten().tolist(), other.values.flatten().tolist()) == ([1, 2], [5, 6])

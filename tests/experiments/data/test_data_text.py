@@ -263,3 +263,16 @@ def test_a_pattern_cuts_as_we_do(cut: text.Cut, line: str) -> None:
     for old, new in tokeniser["replace"].items():
         line = line.replace(old, new)
     assert [match[0] for match in re.finditer(tokeniser["pattern"], line)] == text.CUTS[cut](line)
+
+
+@given(
+    st.text(max_size=30)
+    | st.text(alphabet=st.sampled_from("aZ\u00e9\u0301n't\u2019 -/.,:!09\t\x1c\u00b2\u2167_<uk>"), max_size=30)
+)
+def test_no_word_reaches_over_a_blank(line: str) -> None:
+    """Large texts are cut between blanks, and letters and digits alone are one word without a look at the pattern."""
+    line = line.replace("\n", " ")
+    assert text.apart(line) == [word for blank in line.split() for word in text.apart(blank)]
+    for blank in line.split():
+        if blank.isalnum():
+            assert text.words(blank) == [blank]

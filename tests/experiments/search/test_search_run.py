@@ -27,7 +27,7 @@ from mufuru.experiments.search.state import NAME, Trial
 from mufuru.experiments.settings import SettingError, Training
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig
+from mufuru.experiments.tasks.logic.config import LogicConfig
 
 CONFIG = LogicConfig(CellConfig(hidden_size=2), Training(epochs=9, batch_size=10), 0, 20, 10, 10)
 RATES = "learning_rate=log:1e-4:1e-2"

@@ -20,8 +20,10 @@ from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.ship import c
 from mufuru.experiments.ship.export import compare_steps
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.classify import ClassifyConfig, DataConfig
+from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import Classifier
+from mufuru.experiments.tasks.regress.config import RegressConfig
+from mufuru.experiments.tasks.regress.task import Regressor, Scale
 from mufuru.experiments.tasks.words import Meaning
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -71,6 +73,24 @@ def test_step_by_step(case: str, tmp_path: Path) -> None:
             float((a - b).abs().max()) for a, b in zip(model.by_steps(inputs), written.by_steps(inputs), strict=True)
         )
         assert 0 < off < 0.5, "8 bits change the answers a little"
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_numbers_of_series(bits: int, tmp_path: Path) -> None:
+    """A regressor answers in the units of its data, with its quantiles."""
+    torch.manual_seed(0)
+    config = RegressConfig(CellConfig(hidden_size=5), pooling="max", quantiles=(0.1, 0.9))
+    model = Regressor(config, Scale(("price",), None, 2, mean=250.0, deviation=40.0, lowest=1.0, highest=500.0)).eval()
+    model.embedding.measure(5 + torch.rand(40, 2))
+    written = c.write(model, tmp_path / "model.c", bits)
+    assert compare_steps(written.original, written.by_steps, [(2, 11)], "c") < 1e-6
+    inputs = model.example(1, 4, seed=2)[0]
+    body = "".join(f"model_step(&state, (const float[]){{{a!r}f, {b!r}f}});" for a, b in inputs[:, 0].tolist())
+    lines = run(tmp_path, "model", f"{body} model_values(&state, p);").splitlines()
+    assert [line.rpartition(" ")[0] for line in lines] == ["price", "quantile 0.1", "quantile 0.9"]
+    found = [float(line.rpartition(" ")[2]) for line in lines]
+    assert found == pytest.approx(written.original.by_steps(inputs)[-1][0].tolist(), rel=1e-6)
+    assert abs(found[0] - 250) < 100
 
 
 def test_maximum_length_and_names(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from shipped import make_runs
 from mufuru.experiments.engine import load_model
 from mufuru.experiments.record import read_run
 from mufuru.experiments.ship.card import card
-from mufuru.experiments.tasks.classify import Predictor
 from mufuru.experiments.tasks.classify.model import Classifier
+from mufuru.experiments.tasks.classify.use import Predictor
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.logic.model import FormulaReader
 from mufuru.experiments.tasks.trees.model import TreeClassifier

@@ -19,7 +19,8 @@ from mufuru.experiments.engine import Interrupted, RunError, evaluate, fit, load
 from mufuru.experiments.engine.progress import Live, progress_for
 from mufuru.experiments.record import read_run
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.classify import ClassifyConfig, ClassifyTask, DataConfig
+from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
+from mufuru.experiments.tasks.classify.task import ClassifyTask
 
 TRAINING: dict[str, Any] = {"evaluate_every": 5, "average": 0.9, "clip": 1.0}
 LEARNING: dict[str, Any] = {"hidden_size": 16, "pooling": "max", "learning_rate": 0.02, "average": None}
@@ -110,7 +111,7 @@ def test_a_model_comes_back_without_its_data(file: Path, tmp_path: Path) -> None
 
 
 def test_a_model_of_another_task_comes_back_too(tmp_path: Path) -> None:
-    from mufuru.experiments.tasks.logic import PRESETS
+    from mufuru.experiments.tasks.logic.config import PRESETS
 
     short = PRESETS["short"]
     small = replace(short, training=replace(short.training, epochs=1), train_formulae=20, valid_formulae=5)

@@ -11,8 +11,9 @@ from classify_data import labelled, task
 from torch.nn.utils.rnn import pack_sequence
 
 import mufuru
+from mufuru.experiments.tasks.classify.inspection import LONGEST, WORDS, choose_sentences
 from mufuru.experiments.tasks.classify.model import Classifier
-from mufuru.experiments.tasks.classify.task import LONGEST, WORDS, ClassifyTask, choose_sentences
+from mufuru.experiments.tasks.classify.task import ClassifyTask
 from mufuru.experiments.tasks.words import CLASSES, CONTRAST, INTENSIFIER, NEGATION, word_class
 
 ROUNDED = 2e-6

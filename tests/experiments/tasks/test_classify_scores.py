@@ -17,7 +17,9 @@ from torch.nn.functional import cross_entropy
 from mufuru.experiments.engine import evaluate, fit, load_model, load_run
 from mufuru.experiments.report.inspection import label_table
 from mufuru.experiments.settings import SettingError, from_json, to_json
-from mufuru.experiments.tasks.classify import ClassifyConfig, ClassifyTask, DataConfig, scores
+from mufuru.experiments.tasks.classify import scores
+from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
+from mufuru.experiments.tasks.classify.task import ClassifyTask
 
 
 def drawn(examples: int = 400, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

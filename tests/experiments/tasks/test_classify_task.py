@@ -18,8 +18,9 @@ from mufuru.experiments.data.vocabulary import UNKNOWN
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, from_json, to_json
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.classify import PRESETS, ClassifyConfig, ClassifyTask, DataConfig
+from mufuru.experiments.tasks.classify.config import PRESETS, ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import shuffled
+from mufuru.experiments.tasks.classify.task import ClassifyTask
 from mufuru.experiments.tasks.task import Totals
 from mufuru.experiments.tasks.words import CLASSES, UNKNOWN_SCALE, build_vocabulary, word_class
 

@@ -19,9 +19,10 @@ from mufuru.experiments.data import flare
 from mufuru.experiments.draws import Draws
 from mufuru.experiments.engine import Interrupted, evaluate, fit, load_run
 from mufuru.experiments.settings import SettingError, Training
-from mufuru.experiments.tasks.languages import PRESETS, LanguagesConfig, LanguagesTask, ReaderConfig, model, tracking
-from mufuru.experiments.tasks.languages.config import LanguageConfig
+from mufuru.experiments.tasks.languages import model, tracking
+from mufuru.experiments.tasks.languages.config import PRESETS, LanguageConfig, LanguagesConfig, ReaderConfig
 from mufuru.experiments.tasks.languages.model import Encoded, Recogniser, free_size, positions, size_of
+from mufuru.experiments.tasks.languages.task import LanguagesTask
 
 CELLS = ("mufuru", "gru", "lstm", "vanilla", "transformer")
 DATA = LanguageConfig(

@@ -18,8 +18,10 @@ from mufuru.experiments.engine import evaluate, fit, store
 from mufuru.experiments.record import read_records, read_run, write_records
 from mufuru.experiments.reproduce import lm
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.lm import DataConfig, LMTask, dynamic
+from mufuru.experiments.tasks.lm import dynamic
+from mufuru.experiments.tasks.lm.config import DataConfig
 from mufuru.experiments.tasks.lm.dynamic import Dynamic
+from mufuru.experiments.tasks.lm.task import LMTask
 
 
 def made(cell: Any = "gru", **changes: Any) -> tuple[LMTask, Any]:

@@ -16,7 +16,8 @@ from lm_texts import config
 from mufuru.experiments.engine import Interrupted, RunError, evaluate, fit, load_run
 from mufuru.experiments.record import read_run
 from mufuru.experiments.tasks.cells import CellName
-from mufuru.experiments.tasks.lm import DataConfig, LMConfig, LMTask
+from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
+from mufuru.experiments.tasks.lm.task import LMTask
 
 NOISE = {"embedding_dropout": 0.2, "input_dropout": 0.2, "output_dropout": 0.2, "weight_dropout": 0.2}
 PENALTIES = {"activation_penalty": 1.0, "temporal_penalty": 1.0}

@@ -20,9 +20,10 @@ from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig, CellName
-from mufuru.experiments.tasks.lm import PRESETS, DataConfig, LMConfig, LMTask
 from mufuru.experiments.tasks.lm import task as task_module
+from mufuru.experiments.tasks.lm.config import PRESETS, DataConfig, LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
+from mufuru.experiments.tasks.lm.task import LMTask
 from mufuru.experiments.tasks.task import Task, Totals
 
 

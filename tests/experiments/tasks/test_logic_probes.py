@@ -12,8 +12,10 @@ import mufuru
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.logic import LogicConfig, LogicTask, probes
+from mufuru.experiments.tasks.logic import probes
+from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS
+from mufuru.experiments.tasks.logic.task import LogicTask
 
 SMALL: dict[str, Any] = {
     "train_formulae": 20,

@@ -12,9 +12,10 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from mufuru.experiments.settings import SettingError, Training, from_json, to_json
 from mufuru.experiments.tasks.cells import CellConfig, CellName
-from mufuru.experiments.tasks.logic import PRESETS, LogicConfig, LogicTask
+from mufuru.experiments.tasks.logic.config import PRESETS, LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula
 from mufuru.experiments.tasks.logic.model import Batch
+from mufuru.experiments.tasks.logic.task import LogicTask
 from mufuru.experiments.tasks.task import Task, Totals
 
 CELLS: tuple[CellName, ...] = ("mufuru", "gru", "lstm", "vanilla")

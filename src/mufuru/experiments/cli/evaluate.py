@@ -37,7 +37,7 @@ EXAMPLES = """\
 
 
 MOST_CLASSES = 20
-"""Classes of a confusion matrix that is printed."""
+"""Maximum classes of a printed confusion matrix."""
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def examples(path: Path) -> tuple[str, ...]:
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """Return the last part of each path, and as much more of it as is needed to tell it from the others."""
+    """Return the shortest ending of each path that distinguishes it from the others."""
     paths = [folder.resolve() for folder in folders]
     if len(set(paths)) < len(paths):
         raise UsageError("the same run is given twice: name each once. See mufuru explore --help")

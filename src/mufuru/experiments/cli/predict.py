@@ -4,13 +4,12 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from mufuru.experiments.cli.usage import File, Run, Threads, check_range, parse
 from mufuru.experiments.data import DataError
 from mufuru.experiments.data.layout import Format
-from mufuru.experiments.data.lines import read_input
+from mufuru.experiments.data.lines import read_each
 from mufuru.experiments.engine.evaluate import read_layout
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.ship import load_as
@@ -58,11 +57,22 @@ def main(arguments: list[str]) -> int:
     found, note = opened(predictor, chosen)
     if note:
         say(note, 0)
-    for batch in batches(found, chosen.batch_size):
+    for batch in filter(None, batches(found, chosen.batch_size)):
         for prediction in predictor.predict(batch):
-            print(json.dumps(prediction._asdict(), ensure_ascii=False))
+            print(written(prediction._asdict()))
         sys.stdout.flush()
     return 0
+
+
+def written(answer: dict[str, Any]) -> str:
+    """Return an answer as JSON, which has no NaN."""
+    try:
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise DataError(
+            "the model's next answer is not a finite number: a sequence has values too far from those of "
+            "training. The answers before it are written: correct it, or leave it out"
+        ) from None
 
 
 def opened(predictor: Predictor, chosen: Predict) -> tuple[Iterator[Any], str]:
@@ -73,21 +83,11 @@ def opened(predictor: Predictor, chosen: Predict) -> tuple[Iterator[Any], str]:
         return found
     if how != HowToRead(how.layout):
         raise SettingError("--format, --text-column and --labels are for classifiers of files: leave them out")
-    return sequences(predictor, chosen.file), ""
-
-
-def sequences(predictor: Predictor, file: Path | None) -> Iterator[Any]:
-    """Read the sequence of every line; an error names its line."""
-    lines, place = read_input(file)
-    for number, line in enumerate(lines, 1):
-        try:
-            yield predictor.read(line.removesuffix("\n"))
-        except DataError as error:
-            raise DataError(f"{place}, line {number}: {error}") from None
+    return read_each(chosen.file, predictor.read), ""
 
 
 def batches(sequences: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Group sequences; those before a mistake come too."""
+    """Group sequences; those before an error are yielded too."""
     waiting: list[Any] = []
     try:
         for sequence in sequences:

@@ -1,4 +1,4 @@
-"""`mufuru prune`: a trained model without the operations that it hardly uses, as a run of its own."""
+"""`mufuru prune`: a trained model without the operations that it hardly uses, as a new run."""
 
 from dataclasses import dataclass
 

@@ -34,6 +34,9 @@ def main(arguments: list[str]) -> int:
         raise UsageError("RUNS is missing. See mufuru report --help")
     if chosen.output.is_dir():
         raise UsageError(f"-o {chosen.output} is a folder: name a file, such as {chosen.output / 'report.html'}")
+    if chosen.output.exists() and not chosen.output.is_file():
+        # the page takes the place of what is there
+        raise UsageError(f"-o {chosen.output} is a device or a pipe: name a file")
     records = [record for path in chosen.runs for record in read(path)]
     write_page(records, chosen.output)
     print(f"Wrote {count(len(records), 'run')} to {chosen.output}")

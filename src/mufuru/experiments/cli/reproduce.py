@@ -5,12 +5,13 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from mufuru.experiments.cli.usage import parse_both, pick
+from mufuru.experiments.cli.usage import parse_both
 from mufuru.experiments.engine.sweep import Outcome
 from mufuru.experiments.record import Record
 from mufuru.experiments.report.runs import by_settings
 from mufuru.experiments.reproduce import EXPERIMENTS, Options, Reproduction, reproduce
 from mufuru.experiments.reproduce.grid import Experiment, Grid
+from mufuru.experiments.settings import choose
 
 EXAMPLES = """\
   mufuru reproduce {name} --short
@@ -50,7 +51,7 @@ def examples(name: str) -> str:
 
 def parse_experiment(name: str, arguments: list[str]) -> tuple[Options, Grid]:
     """Return the options, and the grid of runs."""
-    grid = pick("experiment", name, EXPERIMENTS).grid
+    grid = choose("experiment", name, EXPERIMENTS).grid
     return parse_both(Options, grid, arguments, examples(name), f"mufuru reproduce {name}", DESCRIPTION)
 
 

@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mufuru.experiments.cli.usage import Flag, Output, UsageError, check_range, parse_both, pick
+from mufuru.experiments.cli.usage import Flag, Output, UsageError, check_range, parse_both
 from mufuru.experiments.engine.errors import Failure
 from mufuru.experiments.engine.sweep import Where
 from mufuru.experiments.record import RunFolder, read_json
@@ -18,7 +18,7 @@ from mufuru.experiments.reproduce.grid import Cluster, Jobs, Store
 from mufuru.experiments.search import results
 from mufuru.experiments.search.run import Made, Method, Search, run
 from mufuru.experiments.search.space import parse_space
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.settings import SettingError, choose
 from mufuru.experiments.tasks import KINDS
 from mufuru_command import ending_at_once
 
@@ -124,11 +124,11 @@ def overview() -> str:
 def parse_sweep(arguments: list[str]) -> tuple[str, Options, Any]:
     """Return task, options and the settings that all trials share."""
     name, *flags = arguments
-    presets = pick("task", name, KINDS).presets
+    presets = choose("task", name, KINDS).presets
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--preset", nargs="?")
     chosen, _ = early.parse_known_args(flags)
-    default = pick("preset", chosen.preset or next(iter(presets)), presets)
+    default = choose("preset", chosen.preset or next(iter(presets)), presets)
     prog, examples = f"mufuru sweep {name}", EXAMPLES.format(kind=name)
     kind = KINDS[name].config
     options, config = parse_both(Options, kind, flags, examples, prog, DESCRIPTION, Options(), default)

@@ -10,10 +10,10 @@ import torch
 import tyro
 
 from mufuru.experiments.cli import show_metrics
-from mufuru.experiments.cli.usage import MOST_THREADS, Flag, Folder, Output, UsageError, check_range, parse_both, pick
+from mufuru.experiments.cli.usage import MOST_THREADS, Flag, Folder, Output, UsageError, check_range, parse_both
 from mufuru.experiments.engine import fit, progress_for, read_config, torchrun
 from mufuru.experiments.record import RecordError, RunFolder, read_json
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.settings import SettingError, choose
 from mufuru.experiments.tasks import KINDS
 from mufuru_command import ending_at_once
 
@@ -144,11 +144,11 @@ def starting_point(arguments: list[str]) -> tuple[str, Any, list[str]]:
     if named is None and chosen.resume is None:
         raise UsageError(f"expected a task ({', '.join(KINDS)}) or --resume FOLDER. See mufuru train --help")
     name, config = read_config(chosen.resume) if chosen.resume else (named or "", None)
-    presets = pick("task", named or name, KINDS).presets
+    presets = choose("task", named or name, KINDS).presets
     if named not in (None, name):
         raise UsageError(f"the run in {chosen.resume} is of the task {name}: leave {named} out")
     if chosen.preset or not config:
-        config = pick("preset", chosen.preset or next(iter(presets)), presets)
+        config = choose("preset", chosen.preset or next(iter(presets)), presets)
     return name, config, flags
 
 

@@ -1,7 +1,6 @@
 """Arguments become a dataclass through tyro, which reports typing mistakes itself and exits with code 2."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 import tyro
 
-from mufuru.experiments.settings import SettingError, choose
+from mufuru.experiments.settings import SettingError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -75,11 +74,3 @@ def check_range(option: str, value: float | None, least: int, most: int | None =
     if value is not None and not (least <= value and (most is None or value <= most)):
         expected = f"at least {least}" if most is None else f"from {least} to {most}"
         raise SettingError(f"{option} should be {expected}, got {value}")
-
-
-def pick(kind: str, name: str, known: Mapping[str, T]) -> T:
-    """Return an entry by its name; a mistyped name is a usage error that suggests the nearest."""
-    try:
-        return choose(kind, name, known)
-    except SettingError as error:
-        raise UsageError(str(error)) from None

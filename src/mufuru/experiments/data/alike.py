@@ -1,6 +1,6 @@
 """New files, read as the training file was: with labels or without, in the same layout or as bare lines.
 
-A file with the ending of the training file has its format; any other has the one that its ending or content tells. A
+A file with the ending of the training file has its format; of any other it follows from ending or content. A
 model of text also reads a text a line, a model of series their numbers a line. Whether rows have labels follows from
 the names of their columns; without names, from the number of values, or else from the labels: if all rows begin with a
 label of training, they have labels. A file of the other kind, text for numbers or numbers for text, is refused.
@@ -56,7 +56,7 @@ class New:
 
     examples: Iterator[Example]
     note: str = ""
-    """How they were read, where that was guessed; for the user."""
+    """How they were read, if that was guessed; for the user."""
 
 
 def read(
@@ -82,7 +82,7 @@ def read(
 
 
 def format_of(file: Path, known: Known) -> Any:
-    """Return the format of a new file: that of training if its name ends alike, else what its own name tells."""
+    """Return the format of a new file: that of training if the name has the same ending, else guessed from the name."""
     layout, kind = known.layout, ending(file)
     if file.is_dir():
         return "folder"
@@ -118,7 +118,7 @@ def _check_no_column(text: str | None, file: Path, format: str) -> None:
 
 
 def checked(examples: Iterable[Example], known: Known) -> Iterator[Example]:
-    """Yield examples; one of another kind is refused, and so are numbers where the model knows no such words."""
+    """Yield examples; one of another kind is refused, and so are numbers that are no words of the model."""
     for example in examples:
         where = f"{example.path}, line {example.line}"
         if example.channels != known.channels:

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError
 from mufuru.experiments.data.layout import Layout
+from mufuru.experiments.data.text import check_apart
 from mufuru.experiments.draws import permutation
 
 Kind = Literal["text", "numeric"]
@@ -71,6 +73,25 @@ class Labelled:
                 # as a big-endian machine would write it too
                 digest.update(values.numpy().astype("<f4").tobytes())
         return digest.hexdigest()
+
+
+def files_of(path: str | Path, valid: str | Path | None, test: str | Path | None) -> dict[str, Path]:
+    """Return the file of each part that has one; no file can be in two."""
+    files = {part: Path(file) for part, file in zip(PARTS, (path, valid, test), strict=True) if file}
+    check_apart({part: [file] for part, file in files.items()})
+    return files
+
+
+def missing_parts(parts: Collection[str], held_out: tuple[float, float], seed: int) -> tuple[dict[str, float], str]:
+    """Return the fractions of the parts that have no file, held out of training, and the words that say so."""
+    shares = {part: share for part, share in zip(("valid", "test"), held_out, strict=True) if part not in parts}
+    words = " and ".join(PARTS[part] for part in shares)
+    return shares, f"; {words} held out of training with seed {seed}" if shares else ""
+
+
+def counted(parts: Mapping[str, Sized]) -> str:
+    """Write how many there are of each part."""
+    return ", ".join(f"{len(parts[part]):,} {word}" for part, word in PARTS.items())
 
 
 def stratified(targets: Tensor, held_out: Sequence[float], seed: int) -> list[Tensor]:

@@ -7,13 +7,11 @@ from pathlib import Path
 import torch
 
 from mufuru.experiments.data import PARTS, DataError
-from mufuru.experiments.data.examples import Examples, Kind, Labelled, stratified
+from mufuru.experiments.data.examples import Examples, Kind, Labelled, counted, files_of, missing_parts, stratified
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite
-from mufuru.experiments.data.readers import ENDINGS, Example, Reader, guess_format, values
-from mufuru.experiments.data.text import Cut, check_apart
-
-__all__ = ["ENDINGS", "Example", "Format", "Reader", "examples_of", "guess_format", "load", "quantity", "values"]
+from mufuru.experiments.data.readers import Example, Reader, guess_format
+from mufuru.experiments.data.text import Cut
 
 FEW_FRACTIONS, FEW_NUMBERS, MANY_EACH = 10, 20, 20
 """Numbers are classes if there are few of them, or many examples of each."""
@@ -32,15 +30,14 @@ def load(
     held_out: tuple[float, float] = (0.1, 0.1),
     seed: int = 0,
 ) -> Labelled:
-    """Read labelled sequences from a file, with `valid` and `test` from files of their own, by a column, or held out.
+    """Read labelled sequences from a file, with `valid` and `test` from separate files, by a column, or held out.
 
     `text`, `label` and `split` name columns, by their places, "1", "2" and so on, in a file without names; what is not
     named is guessed, and `description` says so. A part that neither a file nor the column gives is held out of
     training: its fraction of `held_out`, drawn by `seed`, every class in proportion. Labels are those of training, in
     the order of the alphabet, or of their size if all are numbers; one that another part has alone is refused.
     """
-    paths = {"train": Path(path)} | {part: Path(file) for part, file in (("valid", valid), ("test", test)) if file}
-    check_apart({part: [file] for part, file in paths.items()})
+    paths = files_of(path, valid, test)
     guessed_format = format or guess_format(paths["train"], any((text, split)), label)
     reader = Reader(guessed_format, cut, (text, label, split))
     rows = divide({part: reader.read(file) for part, file in paths.items()}, paths["train"])
@@ -50,20 +47,17 @@ def load(
         doubts.append(f"{paths['train']}: the names of the columns look like {len(reader.channels)} channels, such as "
                       f"{', '.join(reader.channels[:3])}: give --format wide to read them so, or --format numeric for "
                       "a single long one")  # fmt: skip
-    held = [part for part in ("valid", "test") if part not in rows]
+    held, drawn = missing_parts(rows, held_out, seed)
     try:
         parts = {part: _examples(part_rows, labels, part) for part, part_rows in rows.items()}
         if held:
-            fractions = dict(zip(("valid", "test"), held_out, strict=True))
-            train, chosen = parts["train"], stratified(parts["train"].targets, [fractions[part] for part in held], seed)
+            train, chosen = parts["train"], stratified(parts["train"].targets, list(held.values()), seed)
             parts |= {part: train.take(taken) for part, taken in zip(("train", *held), chosen, strict=True)}
     except DataError as error:
         # numbers to predict have no label twice: that is the reason to tell
         raise DataError(doubts[0] or str(error)) from None
     guessed = " (guessed)" if format is None and reader.format in ("numeric", "wide", "lines", "fasttext") else ""
-    counts = ", ".join(f"{len(parts[part]):,} {word}" for part, word in PARTS.items())
-    drawn = f"; {' and '.join(PARTS[part] for part in held)} held out of training with seed {seed}" if held else ""
-    description = f"{paths['train'].name}: {reader}{guessed}; {len(labels)} labels; {counts} examples{drawn}"
+    description = f"{paths['train'].name}: {reader}{guessed}; {len(labels)} labels; {counted(parts)} examples{drawn}"
     kind: Kind = "numeric" if rows["train"][0].channels else "text"
     found = parts["train"], parts["valid"], parts["test"]
     return Labelled(kind, labels, *found, description, reader.layout, tuple(filter(None, doubts)))
@@ -89,7 +83,7 @@ def quantity(labels: Sequence[str], path: Path) -> str:
 
 
 def divide(files: dict[str, list[Example]], path: Path) -> dict[str, list[Example]]:
-    """Return the examples of each part, from its own file or as the column of the training file says."""
+    """Return the examples of each part, from its own file or by the column of the training file."""
     parts: dict[str, list[Example]] = {}
     for example in files["train"]:
         parts.setdefault(example.part or "train", []).append(example)

@@ -1,4 +1,4 @@
-"""How a file of labelled sequences was read, so that other files can be read alike."""
+"""How a file of labelled sequences was read, so that other files can be read the same way."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -31,5 +31,5 @@ class Layout:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Undo `to_json`; what a later version has added is left out."""
+        """Undo `to_json`; fields that a later version added are ignored."""
         return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})

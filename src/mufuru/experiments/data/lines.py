@@ -6,14 +6,15 @@ import gzip
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 from mufuru.experiments.data import DataError
 
+T = TypeVar("T")
 BOM = codecs.BOM_UTF8
 GZIP = b"\x1f\x8b"
 """First bytes of a file packed with gzip."""
@@ -45,8 +46,18 @@ def read_input(file: Path | None) -> tuple[Iterator[str], Path]:
     return decoded(sys.stdin.buffer, place), place
 
 
+def read_each(file: Path | None, read: Callable[[str], T]) -> Iterator[T]:
+    """Yield what a function makes of every line of a file or of standard input; an error names its line."""
+    lines, place = read_input(file)
+    for number, line in enumerate(lines, 1):
+        try:
+            yield read(line.removesuffix("\n"))
+        except DataError as error:
+            raise DataError(f"{place}, line {number}: {error}") from None
+
+
 def decoded(lines: Iterable[bytes], path: Path) -> Iterator[str]:
-    """Yield the lines of a file that is open already, or of one inside of an archive; errors call it by the path."""
+    """Yield the lines of an open file, or of one in an archive; errors name the path."""
     offset = 0
     for number, line in enumerate(lines, 1):
         start = len(BOM) if number == 1 and line.startswith(BOM) else 0

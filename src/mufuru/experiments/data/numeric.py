@@ -39,7 +39,7 @@ class Rows:
 
     @property
     def channels(self) -> list[str]:
-        """The channels that the names of the columns tell; empty if they tell none."""
+        """The channels in the names of the columns; empty if there are none."""
         steps = _steps([name for place, name in enumerate(self.names) if place != self.label])
         return list(steps or ())
 
@@ -59,7 +59,7 @@ def looks_numeric(path: Path, label: str | None = None) -> bool:
 
 
 def looks_wide(path: Path) -> bool:
-    """Return whether the names of columns tell several channels and the label is not the first of them."""
+    """Return whether the columns are named after several channels and the label is not the first column."""
     names = _fields(first := next(read_lines(path), ""), first)
     place = _label_place(names)
     return place > 0 and len(_steps([name for other, name in enumerate(names) if other != place]) or ()) > 1
@@ -72,7 +72,7 @@ def read(path: Path) -> list[tuple[int, str, Tensor]]:
 
 def read_rows(path: Path, label: str | None = None, *, labelled: bool = True, wide: bool = False) -> Rows:
     """Return all sequences of a file; `label` is the name or the place of the label's column, `labelled` whether there
-    is one, and `wide` whether the names of the columns tell channels."""
+    is one, and `wide` whether the columns are named after channels."""
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
     rows = [(number, _fields(line, lines[0][1])) for number, line in lines]
     names = rows.pop(0)[1] if rows and len(rows[0][1]) > 1 and not any(map(_is_value, rows[0][1][1:])) else []
@@ -86,6 +86,8 @@ def read_rows(path: Path, label: str | None = None, *, labelled: bool = True, wi
                         "y_0, y_1 for two channels")  # fmt: skip
     place = _place(names, label, path) if labelled else None
     order = _order(names, place, path) if wide else None
+    if names and not wide:
+        _check_order([name for other, name in enumerate(names) if other != place], path)
     series = [(number, *_row(fields, place, order, f"{path}, line {number}")) for number, fields in rows]
     return Rows(series, tuple(names), place)
 
@@ -109,6 +111,14 @@ def _label_place(names: Sequence[str]) -> int:
     return usual[0] if usual else plain[0] if len(plain) == 1 else 0
 
 
+def _check_order(names: list[str], path: Path) -> None:
+    """Refuse numbered columns in another order, such as the alphabet's: they would be read as steps in that order."""
+    if (steps := _steps(names)) and len(steps) == 1 and (places := next(iter(steps.values()))) != sorted(places):
+        wrong = next(place for place in range(1, len(names)) if places.index(place) < places.index(place - 1))
+        raise DataError(f"{path}: the columns are numbered and not in the order of their numbers: {names[wrong]!r} "
+                        f"comes after {names[wrong - 1]!r}. --format wide reads them by their numbers")  # fmt: skip
+
+
 def _order(names: list[str], label: int | None, path: Path) -> list[list[int]]:
     """Return the place of every value in a row, by step and channel."""
     places = [place for place in range(len(names)) if place != label]
@@ -120,7 +130,7 @@ def _order(names: list[str], label: int | None, path: Path) -> list[list[int]]:
 
 
 def _steps(names: Sequence[str]) -> dict[str, list[int]] | None:
-    """Return by channel the places of its steps, in their order; None if the names do not tell."""
+    """Return by channel the places of its steps, in their order; None if the names do not say."""
     found: dict[str, dict[int, int]] = {}
     for place, name in enumerate(names):
         if not (match := STEP.fullmatch(name.strip())):

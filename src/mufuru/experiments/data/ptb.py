@@ -69,7 +69,7 @@ def _given(folder: Path) -> list[Path]:
 
 
 def _downloaded(folder: Path) -> list[Path]:
-    """Return the files in the data folder, downloaded one by one or, if that fails, in the archive."""
+    """Return the files in the data folder, downloaded one by one or, if that fails, as an archive."""
     try:
         return [fetch(file, folder) for file in FILES]
     except DownloadError as error:

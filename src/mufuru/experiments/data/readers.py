@@ -1,12 +1,12 @@
 """Readers of files of labelled sequences, a format each.
 
-By its name's ending a file is `csv`, `tsv`, `jsonl` or `ts`, unless the format is given. Where a .csv, .tsv or .txt
-file has nothing but numbers beside its labels it is `numeric`, the layout of the UCR archive; `wide` is the same with
-several channels, told by the names of the columns. Lines that begin with `__label__` are `fasttext`, other lines of a
-label and a text are `lines`. A folder has a folder of text files for each class, perhaps inside of folders train and
+Unless the format is given, the file name's ending decides between `csv`, `tsv`, `jsonl` and `ts`. A .csv, .tsv or .txt
+file with nothing but numbers beside its labels is `numeric`, the layout of the UCR archive; `wide` is the same with
+several channels, named by the columns. Lines that begin with `__label__` are `fasttext`, other lines of a label and a
+text are `lines`. A folder has a folder of text files for each class, possibly within folders train and
 test. In JSON lines a text may also be a list of tokens, or a list of numbers, or of lists of them for several
-channels. A column of which every text is a row of numbers, or such a list, has series, unless the way to cut texts is
-named.
+channels. A column whose texts are all rows of numbers, or such lists, holds series, unless the way to cut texts is
+given.
 """
 
 import json
@@ -47,12 +47,12 @@ Named = tuple[str | None, str | None, str | None]
 
 
 class Example(NamedTuple):
-    """A sequence, and where it stands."""
+    """A sequence and its place in its file."""
 
     path: Path
     line: int
     label: str
-    """Empty where there is none."""
+    """Empty if there is no label."""
     sequence: list[str] | Tensor
     part: str | None
     """The part that the column of splits, or a folder, names."""
@@ -102,7 +102,7 @@ class Reader:
         self.read_as = ""
         """The layout in words."""
         self.channels: list[str] = []
-        """Names of the channels that the names of columns tell."""
+        """Channels in the names of the columns."""
 
     def __str__(self) -> str:
         return self.read_as

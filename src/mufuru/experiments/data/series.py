@@ -9,7 +9,7 @@ of a series may be missing, not those between.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +25,8 @@ Format = Literal["csv", "tsv", "jsonl"]
 ENDINGS: dict[str, Format] = {".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 """Endings of names; files of other names are CSV."""
 MISSING = ("", "?", "nan", "na")
+FEWEST = 3
+"""Rows of one name, on average, that are taken for a series."""
 VALUES = ("values", "target", "series", "y", "value")
 NAMES = ("name", "id", "item_id", "series_id")
 """Names in JSON lines, the likeliest first."""
@@ -70,10 +72,12 @@ def load(path: str | Path, columns: Columns, format: Format | None = None) -> Lo
     given = [table.find(name) for name in columns.values]
     if columns.name is not None:
         return _grouped(table, given, covariates, table.find(columns.name))
+    if not given:
+        _check_names(table, covariates)
     values = given or _guess(table, covariates)
     series = [_series(table, name, covariates, range(len(table.lines)), name) for name in values]
-    said = f"{path.name}: {_listed(values)}{'' if given else ' (guessed)'}{_beside(covariates)}"
-    return Loaded(series, tuple(values), said)
+    description = f"{path.name}: {_listed(values)}{'' if given else ' (guessed)'}{_beside(covariates)}"
+    return Loaded(series, tuple(values), description)
 
 
 def _is_value(field: str) -> bool:
@@ -100,6 +104,17 @@ def _guess(table: Table, taken: Sequence[str]) -> list[str]:
     return chosen
 
 
+def _check_names(table: Table, taken: Sequence[str]) -> None:
+    """Refuse rows of several series below each other: they would be read as one."""
+    for column, names in table.columns.items():
+        blocks = [name for name, _ in groupby(names)]
+        together = 1 < len(blocks) == len(set(blocks)) <= len(names) / FEWEST
+        if together and column not in taken and not any(map(_is_value, names)):
+            raise DataError(f"{table.path}: the column {column!r} has {blocks[0]!r} in one row after the other, then "
+                            f"{blocks[1]!r}. If rows of several series stand below each other, name it with "
+                            "--series-column; if not, name the series with --value-columns")  # fmt: skip
+
+
 def _counts(values: Sequence[Any]) -> bool:
     """Return whether three numbers or more rise by the same step, as those of years do."""
     steps = (
@@ -109,17 +124,26 @@ def _counts(values: Sequence[Any]) -> bool:
 
 
 def _grouped(table: Table, given: list[str], covariates: list[str], name: str) -> Loaded:
-    values = given or [column for column in _guess(table, [name, *covariates]) if column != name]
-    if len(values) != 1:
-        raise DataError(f"{table.path}: with a column of the series' names there is one of values, and these are "
-                        f"{', '.join(values)}: name it with --value-columns")  # fmt: skip
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(table.columns[name]):
         rows.setdefault(str(label), []).append(row)
+    values = given or _guess(table, [name, *covariates])
+    if len(values) > 1 and not given:
+        # what counts the moments begins again with each series
+        values = [
+            column
+            for column in values
+            if not all(_counts([table.columns[column][row] for row in some]) for some in rows.values())
+        ]
+    if len(values) != 1:
+        raise DataError(f"{table.path}: with a column of the series' names there is one of values, and these are "
+                        f"{', '.join(values)}: name it with --value-columns")  # fmt: skip
     series = [_series(table, values[0], covariates, some, label) for label, some in rows.items()]
     guessed = "" if given else " (guessed)"
-    said = f"{len(series)} series by column {name!r}, values in column {values[0]!r}{guessed}{_beside(covariates)}"
-    return Loaded(series, tuple(values), f"{table.path.name}: {said}")
+    description = (
+        f"{len(series)} series by column {name!r}, values in column {values[0]!r}{guessed}{_beside(covariates)}"
+    )
+    return Loaded(series, tuple(values), f"{table.path.name}: {description}")
 
 
 def _series(table: Table, value: str, covariates: Sequence[str], rows: Sequence[int], name: str) -> Series:
@@ -158,8 +182,8 @@ def _objects(table: Table, columns: Columns) -> Loaded:
                             f"{' and '.join(str(len(values)) for values in lists)}")  # fmt: skip
         series.append(Series(name, torch.tensor(np.stack(lists, 1), dtype=torch.float32)))
     guessed = "" if columns.values else " (guessed)"
-    said = f"{table.path.name}: {len(series)} series, values in {value!r}{guessed}{_beside(covariates)}"
-    return Loaded(series, (value,), said)
+    description = f"{table.path.name}: {len(series)} series, values in {value!r}{guessed}{_beside(covariates)}"
+    return Loaded(series, (value,), description)
 
 
 def _list(value: Any, name: str, where: str) -> Any:

@@ -129,7 +129,7 @@ def examples(
 ) -> Labelled:
     """Return labelled texts: for training all phrases of all trees, or whole sentences only, otherwise sentences.
 
-    A phrase is as often there as it occurs, in the order of the treebank, every one after those that it is made of;
+    A phrase is included as often as it occurs, in the order of the treebank, every one after those that it is made of;
     with `distinct` once for each class it is labelled with, where two that differ in upper and lower case are two.
     `graded` is for two classes: a phrase of training is positive by its share in `GRADES`, neutral ones among them.
     """
@@ -198,7 +198,7 @@ def unescape(word: str) -> str:
 
 
 def from_lines(lines: Iterable[str], name: str) -> list[Tree]:
-    """Return the trees of lines; errors call their file by the name."""
+    """Return the trees of lines; errors name the file so."""
     trees = [parse(line, f"{name}, line {number}, ") for number, line in enumerate(lines, 1) if line.strip()]
     if not trees:
         raise DataError(f"{name} is empty: expected a tree a line, such as (3 (2 It) (4 shines))")

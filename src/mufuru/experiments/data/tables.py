@@ -72,9 +72,6 @@ class Columns:
     width: int = 0
     """Columns of the table."""
 
-    def __str__(self) -> str:
-        return self.described("text")
-
     def described(self, content: str) -> str:
         """Return which column has what; `content` is the first's, such as "text"."""
         parts = (("text", content, self.text), ("label", "label", self.label), ("split", "split", self.split))

@@ -12,11 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from mufuru.experiments.data import PARTS, DataError, tables
-from mufuru.experiments.data.examples import Examples, Labelled
+from mufuru.experiments.data import DataError, tables
+from mufuru.experiments.data.examples import Examples, Labelled, counted, files_of
 from mufuru.experiments.data.lines import ending, read_lines
 from mufuru.experiments.data.targets import drawn_parts
-from mufuru.experiments.data.text import check_apart
 
 Format = Literal["conll", "conllu", "jsonl"]
 ENDINGS: dict[str, Format] = {".conllu": "conllu", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -58,8 +57,7 @@ def load(
     `token` and `label` are the columns' numbers, from 1, or the names of the lists in JSON lines. Labels are those of
     all parts, in the order of the alphabet.
     """
-    paths = {"train": Path(path)} | {part: Path(file) for part, file in (("valid", valid), ("test", test)) if file}
-    check_apart({part: [file] for part, file in paths.items()})
+    paths = files_of(path, valid, test)
     form = format or guess_format(paths["train"])
     rows, drawn = drawn_parts({part: read(file, form, token, label) for part, file in paths.items()}, held_out, seed)
     labels = tuple(sorted({name for some in rows.values() for row in some for name in row.labels}))
@@ -67,10 +65,9 @@ def load(
         raise DataError(f"{path}: all tokens have the label {labels[0]!r}, expected two labels or more: is it the "
                         "right column? Name another with --label-column")  # fmt: skip
     parts = {part: encoded(some, labels, paths["train"]) for part, some in rows.items()}
-    counts = ", ".join(f"{len(parts[part]):,} {word}" for part, word in PARTS.items())
     guessed = "" if format else " (guessed)"
     tokens = sum(len(part.targets) for part in parts.values())
-    description = (f"{paths['train'].name}: {form}{guessed}, {tokens:,} tokens, {len(labels)} labels; {counts} "
+    description = (f"{paths['train'].name}: {form}{guessed}, {tokens:,} tokens, {len(labels)} labels; {counted(parts)} "
                    f"sentences{drawn}")  # fmt: skip
     return Labelled("text", labels, parts["train"], parts["valid"], parts["test"], description)
 

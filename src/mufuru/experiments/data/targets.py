@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import torch
 
-from mufuru.experiments.data import PARTS, DataError, tables
-from mufuru.experiments.data.examples import Examples, Kind, Labelled
+from mufuru.experiments.data import DataError, tables
+from mufuru.experiments.data.examples import Examples, Kind, Labelled, counted, files_of, missing_parts
 from mufuru.experiments.data.labelled import check_alike, divide
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite, is_number
 from mufuru.experiments.data.readers import Example, Reader, guess_format
-from mufuru.experiments.data.text import Cut, check_apart
+from mufuru.experiments.data.text import Cut
 from mufuru.experiments.draws import permutation
 
 T = TypeVar("T")
@@ -39,8 +39,7 @@ def load(
     A target that is not named is guessed: a column of numbers with a usual name, or the only column of numbers. Parts
     that are held out are drawn by `seed` from all examples alike. `labels` has the name of the target alone.
     """
-    paths = {"train": Path(path)} | {part: Path(file) for part, file in (("valid", valid), ("test", test)) if file}
-    check_apart({part: [file] for part, file in paths.items()})
+    paths = files_of(path, valid, test)
     form = format or guess_format(paths["train"], any((text, split)), target)
     column = target if target is not None or form not in TABLES else guess_target(paths["train"], form, (text, split))
     reader = Reader(form, cut, (text, column, split))
@@ -56,8 +55,7 @@ def load(
     if columns is not None:
         where = (f"sequence in column {columns.text!r}{' (guessed)' if text is None else ''}, target in column "
                  f"{columns.label!r}{' (guessed)' if target is None else ''}")  # fmt: skip
-    counts = ", ".join(f"{len(parts[part]):,} {word}" for part, word in PARTS.items())
-    description = f"{paths['train'].name}: {where}; {counts} examples{drawn}"
+    description = f"{paths['train'].name}: {where}; {counted(parts)} examples{drawn}"
     kind: Kind = "numeric" if rows["train"][0].channels else "text"
     name = "target" if columns is None else columns.label
     return Labelled(kind, (name,), parts["train"], parts["valid"], parts["test"], description, reader.layout)
@@ -110,9 +108,5 @@ def hold_out(rows: Sequence[T], shares: Mapping[str, float], seed: int) -> dict[
 
 def drawn_parts(rows: dict[str, list[T]], held_out: tuple[float, float], seed: int) -> tuple[dict[str, list[T]], str]:
     """Return all parts, those without a file held out of training, and the words that say so."""
-    held = [part for part in ("valid", "test") if part not in rows]
-    if not held:
-        return rows, ""
-    shares = dict(zip(("valid", "test"), held_out, strict=True))
-    drawn = hold_out(rows["train"], {part: shares[part] for part in held}, seed)
-    return rows | drawn, f"; {' and '.join(PARTS[part] for part in held)} held out of training with seed {seed}"
+    held, words = missing_parts(rows, held_out, seed)
+    return rows | hold_out(rows["train"], held, seed), words

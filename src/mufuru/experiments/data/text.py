@@ -50,7 +50,7 @@ class Corpus:
             self.require(part, 2, "one to read and one to predict. Give more text, or hold out another share")
 
     def require(self, part: str, tokens: int, why: str) -> None:
-        """Refuse a part with fewer tokens than are needed; `why` says for what."""
+        """Refuse a part with too few tokens; `why` is the reason for the minimum."""
         count = len(getattr(self, part))
         if count < tokens:
             raise DataError(f"the {PARTS[part]} part of {self.name} has {count} token{'' if count == 1 else 's'}, "
@@ -66,7 +66,7 @@ class Corpus:
 
 
 def digest(vocabulary: Vocabulary, parts: Mapping[str, tuple[int, Iterable[Any]]]) -> str:
-    """Return the sha256 of the words and of each part's number of tokens and tokens, which come in arrays."""
+    """Return the sha256 of the words and of each part's number of tokens and tokens, given as arrays."""
     total = hashlib.sha256(json.dumps(vocabulary.to_json()).encode())
     for part in PARTS:
         count, arrays = parts[part]
@@ -100,7 +100,7 @@ def load(
 ) -> Corpus:
     """Read files, one after the other, as one text, with the vocabulary of its training part.
 
-    Validation and test have files of their own or are held out: the fractions of `held_out` are cut off the text's
+    Validation and test have separate files or are held out: the fractions of `held_out` are cut off the text's
     end, validation before test. A word of theirs that the vocabulary lacks is `<unk>`. `vocabulary_size` keeps the most
     frequent words, `<unk>` and `<eos>` included, `min_count` those that occur that often; both may be given. Without
     either no word of training is `<unk>`, so a model cannot learn where to expect it.
@@ -127,12 +127,12 @@ def name_of(files: Sequence[str | Path]) -> str:
 
 
 def tokens_of(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
-    """Yield the words or characters of lines; a text without any is refused, and called by the path."""
+    """Yield the words or characters of lines; a text without any is refused, with the path in the error."""
     return cut(with_text(lines, level, path), level)
 
 
 def with_text(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
-    """Return the lines of a text; one without any token is refused, and called by the path."""
+    """Return the lines of a text; one without any token is refused, with the path in the error."""
     # by words, lines of white space alone are an empty text: there would be nothing but <eos>
     empty: list[str] = []
     for line in lines:
@@ -152,6 +152,8 @@ def cut(lines: Iterable[str], level: Level) -> Iterator[str]:
 
 def apart(line: str) -> list[str]:
     """Return the words of a line with punctuation apart; the special words stay whole."""
+    if line.isalnum():
+        return [line]
     if "<" not in line:
         return words(line)
     return [word for part in line.split() for word in ([part] if part in (UNKNOWN, END) else words(part))]

@@ -75,7 +75,7 @@ class Vocabulary:
 
     @property
     def line_end(self) -> int | None:
-        """The id of the token that ends a line, `<eos>` or the character; None where there is none."""
+        """The id of the token that ends a line, `<eos>` or the character; None if there is no such token."""
         return self.end if self.end is not None else self._index.get("\n")
 
     @property
@@ -88,6 +88,10 @@ class Vocabulary:
 
     def __contains__(self, word: object) -> bool:
         return word in self._index
+
+    def number(self, token: str) -> int:
+        """Return the id of a token."""
+        return self._index.get(token, self.unknown)
 
     def encode(self, tokens: Iterable[str]) -> Tensor:
         """Return the ids of tokens, (tokens,) int64."""
@@ -153,7 +157,7 @@ class Numbering:
         return np.fromiter(map(self._numbers.__getitem__, tokens), np.int64)
 
     def counts(self, numbers: Numbers) -> dict[str, int]:
-        """Return how often each word occurs, in the order in which the words first came."""
+        """Return how often each word occurs, in the order of first occurrence."""
         counts = np.bincount(numbers, minlength=len(self._numbers)).tolist()
         return {word: count for word, count in zip(self._numbers, counts, strict=True) if count}
 

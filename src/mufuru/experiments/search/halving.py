@@ -10,7 +10,7 @@ from mufuru.experiments.search.state import Trial
 
 class Halving:
     """Decides after `grace` validations, and after each `factor` times as many, whether a run is among the best
-    1 / `factor` of those that came so far."""
+    1 / `factor` of those so far."""
 
     def __init__(self, higher_is_better: bool, grace: int, factor: int) -> None:
         try:

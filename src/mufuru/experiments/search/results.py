@@ -13,6 +13,7 @@ from mufuru.experiments.report.figures import CELLS, GRID, new, png, style, svg
 from mufuru.experiments.search.run import Made
 from mufuru.experiments.search.space import Axis, Space
 from mufuru.experiments.search.state import Trial
+from mufuru.saving.card import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,10 +46,7 @@ def show(value: Any) -> str:
 
 def write(space: Space, made: Made, folder: Path) -> list[Path]:
     """Write the table and the plot into a folder; return the files."""
-    head = heads(space, made)
-    lines = [head, ["---"] * len(head), *rows(space, made)]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    write_atomically(folder / "table.md", table.encode())
+    write_atomically(folder / "table.md", f"{table(heads(space, made), rows(space, made))}\n".encode())
     files = [folder / "table.md"]
     if any(trial.last is not None for trial in made.trials):
         figure = plot(space, made)

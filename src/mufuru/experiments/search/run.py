@@ -1,4 +1,4 @@
-"""The search itself: which trials are made, and what became of them."""
+"""The search itself: which trials are run, and their outcomes."""
 
 import time
 from collections import deque
@@ -190,7 +190,7 @@ def run(search: Search, where: Where, quiet: bool = False) -> Made:
 
 
 def take_up(search: Search, where: Where, journal: Journal, halving: Halving | None, metric: str) -> None:
-    """Find the trials that finished after the state was last written, and tell the halving of those that are over."""
+    """Find the trials that finished after the state was last written, and report those that ended to the halving."""
     for trial in journal.state.trials.values():
         job = search.job(trial.number, where.root)
         if trial.state in ("begun", "failed") and is_finished(job, where.store):

@@ -18,7 +18,7 @@ from mufuru.experiments.search.space import Values
 
 NAME = "sweep.json"
 LOCK = "sweep.lock"
-"""File behind a URL that tells of the sweep at work there; URLs have no locks of their own."""
+"""File behind a URL that marks a running sweep; URLs have no locks."""
 ALIVE = 60.0
 """Seconds after which a sweep that has not renewed its lock is dead."""
 

@@ -26,6 +26,7 @@ from mufuru.experiments.ship.onnx import BySteps
 from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
 from mufuru.experiments.tasks.models import TaskModel, exportable
+from mufuru.experiments.tasks.regress.task import Regressor
 from mufuru.int8 import SCALE, pack, unpack
 from mufuru.unit import ACTIVATIONS, RESETS, Unit
 
@@ -71,6 +72,8 @@ def write(model: TaskModel, path: Path, bits: int) -> Written:
     if bits == 8:
         tensors = pack(tensors)
         made.load_state_dict(unpack(tensors, torch.float32))
+    if isinstance(made, Regressor):
+        tensors = in_units(made, tensors, bits)
     name = "model" if (word := re.sub(r"\W", "_", path.stem, flags=re.ASCII))[:1].isdigit() or not word else word
     sizes = sizes_of(made, bits)
     arrays = arrays_of(made, tensors)
@@ -82,8 +85,9 @@ def write(model: TaskModel, path: Path, bits: int) -> Written:
 
 def readable(model: TaskModel) -> TaskModel:
     """Return a copy with a MuFuRU that can be written, or say why there is none."""
-    if not isinstance(model, Classifier | LanguageModel):
-        raise RunError(f"a {type(model).__name__} cannot be written as C: only classifiers and language models can")
+    if not isinstance(model, Classifier | LanguageModel | Regressor):
+        raise RunError(f"a {type(model).__name__} cannot be written as C: only classifiers, regressors and language "
+                       "models can")  # fmt: skip
     level = model.config.data.level if isinstance(model, LanguageModel) else model.config.data.cut
     if vocabulary_of(model) is not None and level not in ("char", "characters"):
         raise RunError("the model reads words, or parts of them, and a C file characters or numbers: train it with "
@@ -96,6 +100,20 @@ def readable(model: TaskModel) -> TaskModel:
         raise RunError(f"the operation {missing[0]} has no form in C, only {', '.join(OPERATIONS)} have")
     copy: TaskModel = made
     return copy
+
+
+def in_units(model: Regressor, tensors: dict[str, Tensor], bits: int) -> dict[str, Tensor]:
+    """Return the weights with the units of the data in the last layer: its answers need no scaling."""
+    rows = "output.weight" + (SCALE if bits == 8 else "")
+    scale, bias = model.meaning.deviation, tensors["output.bias"] * model.meaning.deviation + model.meaning.mean
+    return tensors | {rows: tensors[rows] * scale, "output.bias": bias}
+
+
+def labels_of(model: Any) -> tuple[str, ...]:
+    """Return the names of the answers."""
+    if isinstance(model, Regressor):
+        return (*model.meaning.labels, *(f"quantile {level:g}" for level in model.config.quantiles))
+    return tuple(model.vocabulary.labels if isinstance(model, LanguageModel) else model.meaning.labels)
 
 
 def vocabulary_of(model: Any) -> Vocabulary | None:
@@ -113,7 +131,6 @@ def sizes_of(model: Any, bits: int) -> dict[str, int]:
     """Return sizes and options by their names in the file."""
     unit: Unit = model.reader.rnn.unit
     words = vocabulary_of(model)
-    labels = len(model.vocabulary if isinstance(model, LanguageModel) else model.meaning.labels)
     sizes = {
         "BITS": bits,
         "LAYERS": model.reader.rnn.num_layers,
@@ -128,7 +145,8 @@ def sizes_of(model: Any, bits: int) -> dict[str, int]:
         "POOLING": POOLINGS.index(getattr(model.config, "pooling", "last")),
         "MAX_LENGTH": getattr(model.config, "max_length", None) or 0,
         "TOKENS": 0 if words is None else len(words),
-        "LABELS": labels,
+        "LABELS": len(labels_of(model)),
+        "NUMBERS": int(isinstance(model, Regressor)),
         "OUTPUTS": model.output.out_features,
     }
     sizes |= {} if words is None else {"UNKNOWN": words.unknown}
@@ -184,24 +202,25 @@ def source(name: str, model: Any, sizes: Mapping[str, int], arrays: Mapping[str,
     lines += [f"static const matrix {key} = {braced(key, sizes)};" for key in matrices]
     if "output_w" not in arrays:
         lines += ["#define output embedding  /* tied */"]
-    labels = model.vocabulary.labels if isinstance(model, LanguageModel) else model.meaning.labels
-    lines += [f"const char *const {name}_labels[LABELS] = {{", *(f"    {quoted(label)}," for label in labels), "};", ""]
+    answers = (f"    {quoted(label)}," for label in labels_of(model))
+    lines += [f"const char *const {name}_labels[LABELS] = {{", *answers, "};", ""]
     lines += [*layers(model.reader.rnn, sizes, arrays), "", *composition(model.reader.rnn.ops)]
     return "\n".join(lines) + "\n" + re.sub(r"\bmodel_(?=[a-z])", f"{name}_", STEP.read_text())
 
 
 def heading(name: str, sizes: Mapping[str, int]) -> str:
     step = f"{name}_token(character)" if sizes["TOKENS"] else "values"
+    answers = "values" if sizes["NUMBERS"] else "probabilities"
     what = "character, a code point" if sizes["TOKENS"] else f"step, its {sizes['INPUTS']} value(s), not scaled"
     return f"""\
 /* Written by mufuru {mufuru.__version__}: a model as C99. It needs the C library's mathematics (-lm) and nothing else.
 
    #include "{name}.c"
    {name}_state state;                              the memory of one sequence
-   float probabilities[LABELS];
+   float {answers}[LABELS];
    {name}_start(&state);
    {name}_step(&state, {step});                     for every {what}
-   {name}_probabilities(&state, probabilities);     after any step; {name}_labels names them
+   {name}_{answers}(&state, {answers});     after any step; {name}_labels names them
 */"""
 
 

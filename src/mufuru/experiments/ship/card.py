@@ -78,7 +78,7 @@ def operations(record: Record) -> str:
     if set(weights["tokens"]) <= set(CLASSES) and record.config.get("data", {}).get("data"):
         # classes of words that matter to sentiment in English say nothing of someone's own texts
         rows = [("all", over_all(weights["weight"], weights["counts"]))]
-    text = "The mean weight of each operation in the first layer, by what it reads."
+    text = "The mean weight of each operation in the first layer, by the token that it reads."
     # a token such as <eos> is no tag of a page
     shown = [(token.replace("<", "&lt;"), *map(number, row)) for token, row in rows[:ROWS]]
     return f"## Operations\n\n{text}\n\n{table(('', *weights['ops']), shown)}"

@@ -48,7 +48,7 @@ BATCHES = 20
 ROUNDS = 7
 TOLERANCE: dict[str, float] = {"safetensors": 0.0, "int8": 0.0, "onnx": 1e-4, "torch-export": 1e-5, "c": 1e-4}
 """Largest difference from the original, as a part of its largest answer where that is above 1. Files of weights hold
-the very same numbers; graphs add them up in another order, and onnxruntime has exponentials of its own."""
+the very same numbers; graphs add them up in another order, and onnxruntime computes exponentials differently."""
 
 
 class Exported(NamedTuple):

@@ -27,7 +27,7 @@ class Layout(NamedTuple):
     outputs: dict[str, Sizes]
 
     def wrap(self, run: Answers) -> Answers:
-        """Return a function that takes and gives the steps first from one in this layout."""
+        """Return a function with steps first from one in this layout."""
         inputs, outputs = tuple(self.inputs.values()), tuple(self.outputs.values())
         return lambda arguments: swap(run(swap(arguments, inputs, BATCH_FIRST)), outputs, BATCH_FIRST)
 

@@ -1,4 +1,4 @@
-"""Drop the operations that a trained model hardly uses, and keep the smaller model as a run of its own.
+"""Drop the operations that a trained model hardly uses, and keep the smaller model as a new run.
 
 Leaving out the rows of an operation's logits is exact in this sense: the remaining weights are what the softmax gives
 without it. Where the dropped weights were 0 nothing changes. Elsewhere, from the same state and input, a remaining

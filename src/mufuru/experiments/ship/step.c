@@ -172,6 +172,13 @@ void model_logits(const model_state *state, float *logits)
         logits[i + LABELS - OUTPUTS] = dot(output, i, HIDDEN, vector) + output_bias[i];
 }
 
+#if NUMBERS
+/* in the units of the training data; quantiles are learnt apart and may cross */
+void model_values(const model_state *state, float *values)
+{
+    model_logits(state, values);
+}
+#else
 void model_probabilities(const model_state *state, float *probabilities)
 {
     float top, total = 0.0f;
@@ -184,6 +191,7 @@ void model_probabilities(const model_state *state, float *probabilities)
     for (int i = 0; i < LABELS; i++)
         probabilities[i] /= total;
 }
+#endif
 
 #if TOKENS
 int model_token(uint32_t character)

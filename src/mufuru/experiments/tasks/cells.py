@@ -5,7 +5,7 @@ One setting means the same for every cell that has it. An option that a cell lac
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -25,6 +25,10 @@ State: TypeAlias = Tensor | tuple[Tensor, Tensor]
 GATES: dict[type[nn.Module], dict[str, int]] = {nn.GRU: {"reset_bias": 0, "keep_bias": 1}, nn.LSTM: {"keep_bias": 1}}
 """By torch layer and setting, the index of a gate among the blocks of rows: the update gate of a GRU and the forget
 gate of an LSTM keep the state."""
+
+
+DIGITS = 6
+"""Decimals of a weight in a record: more differ between kernels."""
 
 
 class CellOptions:
@@ -162,6 +166,20 @@ def traced(model: nn.Module, *inputs: Any) -> tuple[Any, Any]:
         outputs = model(*inputs)
     ((trace,),) = traces.values()
     return trace, outputs
+
+
+def weight_table(
+    names: Iterable[str], counts: Iterable[Any], ops: Iterable[str], rows: Iterable[Tensor], entropy: float
+) -> dict[str, Any]:
+    """Return mean operation weights by class of tokens, ready for JSON: a row of `weight` for each of `tokens`;
+    `entropy` is that of the choice, in nats."""
+    return {
+        "tokens": list(names),
+        "counts": [int(count) for count in counts],
+        "ops": list(ops),
+        "weight": [[round(value, DIGITS) for value in row.tolist()] for row in rows],
+        "entropy": round(entropy, DIGITS),
+    }
 
 
 def detach(state: State) -> State:

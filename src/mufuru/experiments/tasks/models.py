@@ -12,7 +12,7 @@ from torch.export import Dim
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import mufuru
-from mufuru.experiments.settings import SettingError, from_json, to_json
+from mufuru.experiments.settings import SettingError, flat, from_json, to_json
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer
 from mufuru.saving.card import code, page, table
 from mufuru.saving.operations import custom_operations
@@ -121,7 +121,7 @@ class TaskModel(Pretrained):
 
     def raw(self) -> dict[str, Any]:
         """Return how raw data becomes the graph's inputs, and an answer its outputs, ready for JSON; "kind" names the
-        program that does it. Empty where there is none."""
+        program that does it. Empty if no program does."""
         return {}
 
     def step_graph(self) -> StepGraph | None:
@@ -235,13 +235,5 @@ def use(model: TaskModel) -> str:
 
 
 def settings_table(options: Mapping[str, Any]) -> str:
-    rows = [(f"`{name}`", f"`{json.dumps(value, ensure_ascii=False)}`") for name, value in flat(options)]
+    rows = [(f"`{name}`", f"`{json.dumps(value, ensure_ascii=False)}`") for name, value in flat(options).items()]
     return f"## Settings\n\n{table(('setting', 'value'), rows)}"
-
-
-def flat(options: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return nested settings by names such as cell.hidden_size."""
-    rows: list[tuple[str, Any]] = []
-    for name, value in options.items():
-        rows += flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return rows

@@ -53,7 +53,7 @@ class Totals:
             self.sums[name] = self.sums.get(name, 0.0) + float(value.detach() if isinstance(value, Tensor) else value)
 
     def mean(self, name: str) -> float:
-        """A sum per prediction; the name of the loss is "loss"."""
+        """The mean of a sum over the predictions; "loss" names the loss."""
         return (self.loss if name == "loss" else self.sums[name]) / self.count
 
 
@@ -218,7 +218,7 @@ class Reader(ABC):
 
     @property
     def corpus(self) -> tuple[str, ...]:
-        """Texts to search for a run that has kept none."""
+        """Texts to search for a run that kept none."""
         return self.examples
 
     @abstractmethod
@@ -262,7 +262,7 @@ def place_of(value: float, low: float, high: float) -> float:
     return round(min(1.0, max(0.0, (value - low) / (high - low))), 6) if high > low else 0.5
 
 
-def told(value: float, low: float, high: float) -> str:
+def estimate(value: float, low: float, high: float) -> str:
     """Write an estimate to a thousandth of its scale."""
     places = 3 - math.floor(math.log10(high - low)) if high > low else 3
     return f"{value:.{min(max(places, 0), 9)}f}"
@@ -278,7 +278,7 @@ def unknown_note(missing: Iterable[str]) -> list[str]:
 class Kind:
     """A task for the commands: its settings, what makes it, and hooks, each None or empty where a task lacks it.
 
-    A model is exported by methods of its own, see `models.TaskModel`. It is pruned where its settings have a
+    A model is exported by its own methods, see `models.TaskModel`. It is pruned where its settings have a
     `cells.CellConfig` of mufuru as `cell`.
     """
 

@@ -25,6 +25,8 @@ UNKNOWN_SCALE = 0.05
 class WordsConfig:
     """Settings of words, and dropout on both sides of the layer that reads them."""
 
+    seed: int = 0
+    """Seed of initial weights, dropout and the order of training."""
     vectors: str | None = None
     """Pretrained word vectors: a text file in GloVe's format, a folder with glove.6B's, or the name glove.6B or
     glove.840B, from data_dir or else downloaded once; None for random ones."""
@@ -58,6 +60,12 @@ def embedding(words: int, config: WordsConfig) -> nn.Embedding:
     nn.init.uniform_(made.weight, -UNKNOWN_SCALE, UNKNOWN_SCALE)
     made.weight.requires_grad_(config.tune_embeddings)
     return made
+
+
+@torch.no_grad()
+def set_vectors(embedding: nn.Embedding, vocabulary: Vocabulary, vectors: Vectors) -> None:
+    """Set the embeddings of the words that have a vector."""
+    embedding.weight[vocabulary.encode(vectors.words)] = vectors.matrix
 
 
 def read_words(

@@ -1,12 +1,10 @@
 """Learn to name the class of a sequence: the Stanford Sentiment Treebank, or your own files."""
 
-from mufuru.experiments.tasks.classify.config import PRESETS, ClassifyConfig, DataConfig
+from mufuru.experiments.tasks.classify.config import PRESETS, ClassifyConfig
 from mufuru.experiments.tasks.classify.model import Classifier
 from mufuru.experiments.tasks.classify.task import ClassifyTask, NewData
 from mufuru.experiments.tasks.classify.use import Predictor, SequenceReader
 from mufuru.experiments.tasks.task import Kind
-
-__all__ = ["KIND", "PRESETS", "ClassifyConfig", "ClassifyTask", "DataConfig", "Predictor"]
 
 KIND = Kind(
     ClassifyConfig,

@@ -1,37 +1,28 @@
 """Settings and presets of classifiers of sequences."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.text import Cut
-from mufuru.experiments.settings import SettingError, Training, check_default, check_held_out, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_default, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.files import FEW, Files
 from mufuru.experiments.tasks.words import NAMED_VECTORS, WordsConfig
 
 PoolingName = Literal["last", "max", "mean", "attention"]
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Files):
     """The labelled sequences: the Stanford Sentiment Treebank, or your own files.
 
     Paths are kept as given: a run that was started with relative paths is resumed in the same folder.
     """
 
-    files: ClassVar[tuple[str, ...]] = ("data", "valid_data", "test_data")
-    """Settings that name files of the user."""
     data: str | None = None
     """File of labelled sequences: CSV, TSV, JSON lines, .ts, fastText's lines, numbers in UCR's layout, in each line a
     label and values; or a folder of text files for each label. None for the Sentiment Treebank."""
-    valid_data: str | None = None
-    """Validation file, to select the best weights; None to hold out a part of the data, see held_out."""
-    test_data: str | None = None
-    """Test file; None to hold out a part of the data, see held_out."""
-    held_out: tuple[float, float] = (0.1, 0.1)
-    """Fractions of each label's sequences held out for validation and test, where no files are given."""
-    split_seed: int = 0
-    """Seed of the held-out split, so that runs with other seeds share the same test data."""
     format: Format | None = None
     """Format of the files: csv, tsv, jsonl, numeric (a label and values), wide (the same with columns such as x_0, x_1,
     y_0, y_1 for channels), ts, fasttext, lines (a label and a text) or folder; None to guess it from names and first
@@ -60,7 +51,7 @@ class DataConfig:
     word vectors; None to download them once."""
 
     def __post_init__(self) -> None:
-        check_held_out(self.held_out)
+        super().__post_init__()
         if self.graded and self.classes != 2:
             raise SettingError(f"graded is for 2 classes, got {self.classes}: leave one of them out")
         if self.data is not None:
@@ -85,8 +76,6 @@ class ClassifyConfig(WordsConfig):
     cell: CellConfig = field(default_factory=lambda: CellConfig(hidden_size=100))
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: DataConfig = field(default_factory=DataConfig)
-    seed: int = 0
-    """Seed of initial weights, dropout and the order of training."""
     max_length: int | None = None
     """Maximum steps of a sequence, the rest is not read; None for no limit."""
     bucketing: bool = True
@@ -98,7 +87,7 @@ class ClassifyConfig(WordsConfig):
     """Weights of the classes in the training loss: none, or balanced, in inverse proportion to their frequency."""
     calibrate: bool = False
     """After training choose the temperature of the softmax that has the lowest loss on validation, so that
-    probabilities are neither too sure nor too unsure; labels do not change."""
+    probabilities are neither overconfident nor underconfident; labels do not change."""
     pooling: PoolingName = "last"
     """Input of the classifier: the last state, or the max, the mean or an attention over the outputs of all steps."""
 
@@ -125,19 +114,10 @@ PRESETS: dict[str, ClassifyConfig] = {
         embedding_dropout=0.3,
         output_dropout=0.3,
     ),
-    # for series of numbers: as many updates for a small training set as for a large one
+    # for series of numbers
     "series": ClassifyConfig(
         CellConfig(hidden_size=64),
-        Training(
-            updates=1500,
-            batch_size=16,
-            learning_rate=3e-3,
-            beta1=0.9,
-            clip=1.0,
-            schedule="cosine",
-            evaluate_every=50,
-            ties="loss",
-        ),
+        replace(FEW, updates=1500, batch_size=16, learning_rate=3e-3),
         pooling="max",
         output_dropout=0.3,
     ),

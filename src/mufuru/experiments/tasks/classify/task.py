@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,16 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-import mufuru
 from mufuru.experiments.data import PARTS, DataError, alike, sst
 from mufuru.experiments.data import labelled as labelled_files
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.labelled import examples_of
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError
-from mufuru.experiments.tasks.cells import traced
 from mufuru.experiments.tasks.classify import scores
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
+from mufuru.experiments.tasks.classify.inspection import operation_weights, walk
 from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Encoded, Standardise, encode, shuffled
 from mufuru.experiments.tasks.classify.use import known_of, written
 from mufuru.experiments.tasks.task import (
@@ -36,7 +35,7 @@ from mufuru.experiments.tasks.task import (
     Totals,
     packed_rows,
 )
-from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
+from mufuru.experiments.tasks.words import Meaning, read_words, set_vectors
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
@@ -96,9 +95,7 @@ class LabelledTask:
         if isinstance(model.embedding, Standardise):
             model.embedding.measure(self._encoded["train"].steps)
         elif self.vectors and self.meaning.vocabulary:
-            rows = self.meaning.vocabulary.encode(self.vectors.words)
-            with torch.no_grad():
-                model.get_parameter("embedding.weight")[rows] = self.vectors.matrix
+            set_vectors(model.embedding, self.meaning.vocabulary, self.vectors)
         return model
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
@@ -206,8 +203,8 @@ class ClassifyTask(LabelledTask):
         return {} if targets.is_floating_point() else scores.details(logits, targets, self.meaning.labels)
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """Return as `LabelledTask` does, "details" of one's own data, the temperature, and where there are words
-        `walk`, in "sentences"."""
+        """Add "details" for a user's data, the temperature, and for words `walk`, as
+        "sentences"."""
         facts = super().inspect(model)
         if self.config.data.data is not None:
             facts["details"] = {split: self.details(model, split) for split in ("valid", "test")}
@@ -235,15 +232,12 @@ def load(data: DataConfig) -> Labelled:
         return sst.examples(treebank, data.classes, data.phrases, distinct=data.distinct_phrases, graded=data.graded)
     return labelled_files.load(
         data.data,
-        valid=data.valid_data,
-        test=data.test_data,
         text=data.text_column,
         label=data.label_column,
         split=data.split_column,
         format=data.format,
         cut=data.cut,
-        held_out=data.held_out,
-        seed=data.split_seed,
+        **data.parts,
     )
 
 
@@ -271,109 +265,3 @@ def _macro_f1(sums: dict[str, float]) -> float:
         if (either := sums[f"predicted {number}"] + sums[f"true {number}"])
     ]
     return sum(scores) / len(scores)
-
-
-DIGITS = 6
-"""More differ between kernels."""
-WORDS = ("not", "but", "very")
-"""A negation, a contrast and an intensifier: each gets a sentence."""
-LONGEST = 20
-"""Maximum tokens of such a sentence, so that it can be read at a glance."""
-
-
-def operation_weights(model: nn.Module, batches: Iterable[Batch], vocabulary: Vocabulary | None) -> dict[str, Any]:
-    """Return the first layer's operations at each class of words, ready for JSON, as two tables of the same numbers.
-
-    `"operation_weights": {"tokens", "counts", "ops", "weight", "entropy"}` has a row of mean operation weights for each
-    class, read forwards; `entropy` is that of the choice, in nats. A layer of two directions has a second such table in
-    its "backward". `"classes": {name: {"count", "mean": {op: weight}, "sd": {op: weight}}}` has the spread too: the
-    standard deviation between the words of a class, of the mean weight over units, read forwards.
-
-    Classes that the data does not have are left out. Without a vocabulary of words there is one class, "all".
-    """
-    names = ("all",) if vocabulary is None else CLASSES
-    words = () if vocabulary is None else vocabulary.words
-    class_of = torch.tensor([CLASSES.index(word_class(word)) for word in words])
-    recorder, directions = mufuru.Recorder(labels=len(names)), 1
-    for batch in batches:
-        trace, _ = traced(model, batch.inputs)
-        steps = batch.inputs.data
-        labels = class_of[steps] if words else torch.zeros(len(steps), dtype=torch.int64)
-        recorder.add(trace, labels=batch.inputs._replace(data=labels))
-        directions = trace.directions
-    forward = recorder.use()
-    seen = {name: row for row, name in enumerate(names) if int(forward.label_steps[row])}
-    table = summarise(forward, seen)
-    if directions == 2:
-        table |= {"backward": summarise(recorder.use(direction=1), seen)}
-    spread = {
-        name: {
-            "count": int(forward.label_steps[row]),
-            "mean": by_name(forward.op_names, forward.label_weight[row]),
-            "sd": by_name(forward.op_names, forward.label_deviation[row]),
-        }
-        for name, row in seen.items()
-    }
-    return {"operation_weights": table, "classes": spread}
-
-
-def summarise(use: Any, rows: dict[str, int]) -> dict[str, Any]:
-    """Return the mean weights of each class."""
-    return {
-        "tokens": list(rows),
-        "counts": [int(use.label_steps[row]) for row in rows.values()],
-        "ops": list(use.op_names),
-        "weight": [list(by_name(use.op_names, use.label_weight[row]).values()) for row in rows.values()],
-        "entropy": round(float(use.entropy.sum(0).mean()), DIGITS),
-    }
-
-
-def by_name(names: Iterable[str], values: Tensor) -> dict[str, float]:
-    return {name: round(value, DIGITS) for name, value in zip(names, values.tolist(), strict=True)}
-
-
-def choose_sentences(texts: Sequence[list[str]]) -> dict[str, int]:
-    """Return for each of `WORDS` the first text that has it, is not taken yet and has at most `LONGEST` tokens.
-
-    A word without such a text is left out. So nothing is picked by what a model does with it.
-    """
-    chosen: dict[str, int] = {}
-    for word in WORDS:
-        for index, text in enumerate(texts):
-            short = len(text) <= LONGEST and index not in chosen.values()
-            if short and word in map(str.lower, text):
-                chosen[word] = index
-                break
-    return chosen
-
-
-def walk(
-    model: nn.Module, meaning: Meaning, config: ClassifyConfig, texts: Sequence[list[str]], targets: Tensor
-) -> list[dict[str, Any]]:
-    """Return `[{"word", "text", "label", "tokens": [{"token", "weights": {op: weight}, "probability"}]}]`.
-
-    Sentences are those of `choose_sentences`. `weights` are the first layer's, read forwards, mean over units.
-    `probability` is that of the sentence's own label if the sentence ended with this token.
-    """
-    sentences = []
-    for word, index in choose_sentences(texts).items():
-        tokens, target = texts[index][: config.max_length], int(targets[index])
-        label = {"word": word, "text": " ".join(tokens), "label": meaning.labels[target]}
-        sentences.append({**label, "tokens": _tokens(model, config, meaning, tokens, target)})
-    return sentences
-
-
-@torch.no_grad()
-def _tokens(
-    model: nn.Module, config: ClassifyConfig, meaning: Meaning, tokens: list[str], target: int
-) -> list[dict[str, Any]]:
-    everything = torch.arange(len(tokens))
-    prefixes = encode([tokens[: end + 1] for end in range(len(tokens))], everything, meaning, config)
-    batch = prefixes.batch(everything)
-    # a batch has the longest first
-    probabilities = model(batch.inputs)[batch.which.argsort()].double().softmax(1)[:, target]
-    trace, _ = traced(model, prefixes.batch(everything[-1:]).inputs)
-    return [
-        {"token": token, "weights": by_name(trace.op_names, row), "probability": round(float(probability), DIGITS)}
-        for token, row, probability in zip(tokens, trace.weights()[:, 0].mean(-1), probabilities, strict=True)
-    ]

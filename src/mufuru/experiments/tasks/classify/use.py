@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from mufuru.experiments.data import DataError, alike
 from mufuru.experiments.data.layout import Layout
@@ -23,6 +24,7 @@ from mufuru.experiments.tasks.task import (
     ranked,
     unknown_note,
 )
+from mufuru.experiments.tasks.words import Meaning
 
 
 class Predictor:
@@ -51,12 +53,17 @@ class Predictor:
     def predict(self, sequences: list[Any]) -> list[Prediction]:
         if not sequences:
             return []
-        rows, labels = torch.arange(len(sequences)), self.meaning.labels
-        batch = encode(sequences, rows, self.meaning, self.config).batch(rows)
-        # a batch has the longest first
-        probabilities = self.model(batch.inputs)[batch.which.argsort()].double().softmax(1)
+        inputs, order = batched(sequences, self.meaning, self.config)
+        labels, probabilities = self.meaning.labels, self.model(inputs)[order].double().softmax(1)
         return [Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)))
                 for row in probabilities]  # fmt: skip
+
+
+def batched(sequences: list[Any], meaning: Meaning, config: Any) -> tuple[PackedSequence, Tensor]:
+    """Return all sequences as a batch, which has the longest first, and the place of each in it."""
+    rows = torch.arange(len(sequences))
+    batch = encode(sequences, rows, meaning, config).batch(rows)
+    return batch.inputs, batch.which.argsort()
 
 
 def known_of(model: Any, config: Any, how: HowToRead) -> alike.Known:
@@ -115,7 +122,7 @@ class SequenceReader(Reader):
 
 
 def written(sequence: list[str] | Tensor, config: Any) -> str:
-    """Return a sequence as a text that `Predictor.read` reads; numbers to six places, which is plenty to look at."""
+    """Return a sequence as a text that `Predictor.read` reads; numbers to six places, enough for display."""
     if isinstance(sequence, list):
         return ("" if config.data.cut == "characters" else " ").join(sequence)
     rows = [[float(f"{value:.6g}") for value in step] for step in sequence.tolist()]

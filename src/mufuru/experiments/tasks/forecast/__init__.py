@@ -6,8 +6,6 @@ from mufuru.experiments.tasks.forecast.task import ForecastTask, NewSeries
 from mufuru.experiments.tasks.forecast.use import ForecastReader, Predictor
 from mufuru.experiments.tasks.task import Kind
 
-__all__ = ["KIND", "PRESETS", "ForecastConfig", "ForecastTask"]
-
 KIND = Kind(
     ForecastConfig,
     ForecastTask,

@@ -1,11 +1,12 @@
 """Settings and presets of forecasters."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from mufuru.experiments.data.series import Format
 from mufuru.experiments.settings import SettingError, Training, check_fraction, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.files import FEW
 from mufuru.experiments.tasks.regress.config import check_quantiles
 
 
@@ -76,18 +77,5 @@ class ForecastConfig:
 
 
 PRESETS: dict[str, ForecastConfig] = {
-    # as many updates for short series as for long ones
-    "short": ForecastConfig(
-        CellConfig(hidden_size=32),
-        Training(
-            updates=1000,
-            batch_size=32,
-            learning_rate=4e-3,
-            beta1=0.9,
-            clip=1.0,
-            schedule="cosine",
-            evaluate_every=50,
-            ties="loss",
-        ),
-    ),
+    "short": ForecastConfig(CellConfig(hidden_size=32), replace(FEW, batch_size=32)),
 }

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mufuru.experiments.data import PARTS, DataError
+from mufuru.experiments.data import DataError
 from mufuru.experiments.data import series as series_files
+from mufuru.experiments.data.examples import counted
 from mufuru.experiments.data.series import Loaded, Series
 from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.classify.use import written
@@ -57,8 +58,7 @@ class ForecastTask:
                  "test": [end[1:] for end in ends]}  # fmt: skip
         self.origins = {part: self._origins(some, 1 if part == "train" else config.stride)
                         for part, some in spans.items()}  # fmt: skip
-        counts = ", ".join(f"{len(self.origins[part]):,} {word}" for part, word in PARTS.items())
-        self.description += f"; {counts} forecasts of {config.horizon} from {config.steps} values"
+        self.description += f"; {counted(self.origins)} forecasts of {config.horizon} from {config.steps} values"
 
     def take(self, found: Loaded, ends: list[int]) -> None:
         """Have these series; their scales are those of their values up to these ends."""

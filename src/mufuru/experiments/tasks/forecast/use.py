@@ -1,6 +1,7 @@
 """Use of a trained forecaster: the next values of series, with intervals, and the explorer's view."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,14 +9,14 @@ import torch
 from torch import Tensor
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.lines import read_input
+from mufuru.experiments.data.lines import read_each
 from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.series import Series
 from mufuru.experiments.tasks.classify.use import one_line
 from mufuru.experiments.tasks.forecast.config import ForecastConfig
 from mufuru.experiments.tasks.forecast.model import Forecaster
 from mufuru.experiments.tasks.forecast.task import load_alike
-from mufuru.experiments.tasks.task import TOP, HowToRead, Reader, StepPrediction, Steps, place_of, prefixes, told
+from mufuru.experiments.tasks.task import TOP, HowToRead, Reader, StepPrediction, Steps, estimate, place_of, prefixes
 
 AS_TRAINED = HowToRead()
 
@@ -43,17 +44,10 @@ class Predictor:
         if how != HowToRead(how.layout):
             raise DataError("a forecaster reads files as in training: leave --format, --text-column and --labels out")
         if file is None:
-            return self.lines(), ""
+            numbers = count(1)
+            return read_each(None, lambda line: self.read(line, str(next(numbers)))), ""
         found = load_alike(file, self.config, self.model.columns)
         return map(self.checked, found.series), found.description
-
-    def lines(self) -> Iterator[Series]:
-        lines, place = read_input(None)
-        for number, line in enumerate(lines, 1):
-            try:
-                yield self.read(line, str(number))
-            except DataError as error:
-                raise DataError(f"{place}, line {number}: {error}") from None
 
     def checked(self, series: Series) -> Series:
         steps, width = series.values.shape
@@ -67,8 +61,6 @@ class Predictor:
 
     @torch.no_grad()
     def predict(self, sequences: list[Any]) -> list[Any]:
-        if not sequences:
-            return []
         windows = torch.stack([series.values[-self.config.steps :] for series in sequences], 1)
         levels = self.config.quantiles
         found = []
@@ -79,10 +71,10 @@ class Predictor:
 
 
 class ForecastReader(Reader):
-    """Reader of series for the explorer: the values to come, foretold from the state after each step.
+    """Reader of series for the explorer: the next values, predicted from the state after each step.
 
-    The model standardises a whole window, so the numbers before its last step are what it would say if the window were
-    known and its reading ended there; the last are its forecast.
+    The model standardises a whole window, so a prediction before the last step assumes that the whole window is known
+    and only reading stops there; the last one is the forecast.
     """
 
     takes = "series"
@@ -112,12 +104,12 @@ class ForecastReader(Reader):
         naive = x[:, 0][torch.where(before < 0, now, before)]
         rising = self.model.quantiles(states, naive).sort(-1).values * deviation + mean
         ends = self.scale(steps)
-        return [StepPrediction([self._said(number, row, ends) for number, row in enumerate(rows[:TOP], 1)])
+        return [StepPrediction([self._forecast(number, row, ends) for number, row in enumerate(rows[:TOP], 1)])
                 for rows in rising.tolist()]  # fmt: skip
 
-    def _said(self, number: int, row: list[float], ends: tuple[float, float]) -> tuple[str, float]:
-        """Return a value to come with its interval, and its place on the scale."""
+    def _forecast(self, number: int, row: list[float], ends: tuple[float, float]) -> tuple[str, float]:
+        """Return a predicted value with its interval, and its place on the scale."""
         median = row[self.config.quantiles.index(0.5)]
         ahead = f"+{number}: " if self.config.horizon > 1 else ""
-        interval = f" ({told(row[0], *ends)} to {told(row[-1], *ends)})" if len(row) > 1 else ""
-        return f"{ahead}{told(median, *ends)}{interval}", place_of(median, *ends)
+        interval = f" ({estimate(row[0], *ends)} to {estimate(row[-1], *ends)})" if len(row) > 1 else ""
+        return f"{ahead}{estimate(median, *ends)}{interval}", place_of(median, *ends)

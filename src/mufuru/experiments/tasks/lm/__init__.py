@@ -1,13 +1,11 @@
 """Learn to predict the next word, or character, of a text: the Penn Treebank, or your own files."""
 
-from mufuru.experiments.tasks.lm.config import PRESETS, DataConfig, LMConfig
+from mufuru.experiments.tasks.lm.config import PRESETS, LMConfig
 from mufuru.experiments.tasks.lm.dynamic import evaluate as evaluate_dynamically
 from mufuru.experiments.tasks.lm.model import LanguageModel
 from mufuru.experiments.tasks.lm.task import LMTask
 from mufuru.experiments.tasks.lm.use import TextModel, TextReader
 from mufuru.experiments.tasks.task import Kind
-
-__all__ = ["KIND", "PRESETS", "DataConfig", "LMConfig", "LMTask"]
 
 KIND = Kind(
     LMConfig,

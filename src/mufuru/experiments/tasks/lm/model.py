@@ -78,7 +78,7 @@ class LanguageModel(TaskModel):
         return logs.view(targets.shape), state
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Return tokens, and states inside of their range."""
+        """Return tokens, and states within their range."""
         generator, cell = torch.Generator().manual_seed(seed), self.config.cell
         tokens = torch.randint(len(self.vocabulary), (steps, batch), generator=generator)
         sizes = [cell.hidden_size, *([] if cell.controller_size is None else [cell.controller_size])]

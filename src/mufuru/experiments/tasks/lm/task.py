@@ -12,7 +12,7 @@ import mufuru
 from mufuru.experiments.data import ptb, text, tokenise
 from mufuru.experiments.data.text import Corpus
 from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
-from mufuru.experiments.tasks.cells import detach, traced
+from mufuru.experiments.tasks.cells import detach, traced, weight_table
 from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
 from mufuru.experiments.tasks.task import KEPT, State, Step, Totals
@@ -40,7 +40,7 @@ class Windows(Sequence[Window]):
     Token t of a stream is predicted from the t - 1 before it, the first one from `<eos>`, as if a line had just ended.
     Training reads `batch_size` columns side by side, each a part of the stream that begins without a state but with the
     token before it; the few tokens at the end that fill no column of the same length are left out. Evaluation reads the
-    whole stream as one column: the only way in which every token is predicted once, from all that came before it.
+    whole stream as one column: the only way in which every token is predicted once, from all preceding tokens.
     """
 
     def __init__(self, tokens: Tensor, first: int, batch_size: int, steps: int) -> None:
@@ -105,10 +105,10 @@ class LMTask:
         return replace(self.counted(step, batch), state=detach(step.state))
 
     def counted(self, step: Step, batch: Window) -> Step:
-        """Return a step with the words and bytes of its targets; the Penn Treebank's are those of nothing else, and
-        words with punctuation apart do not tell where blanks were."""
-        told = self.config.data.text and self.config.data.tokens != "words"
-        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if told else step
+        """Return a step with the words and bytes of its targets: not for the Penn Treebank, whose numbers compare with
+        no other text's, nor for separated punctuation, which loses the positions of blanks."""
+        known = self.config.data.text and self.config.data.tokens != "words"
+        return replace(step, sums=self.corpus.vocabulary.spans(*batch)) if known else step
 
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Return loss in nats per token, perplexity, for characters the bits per character, and for a user's text the
@@ -220,13 +220,11 @@ def operation_weights(model: nn.Module, windows: Sequence[Any], corpus: Corpus, 
         steps = use.label_steps[tokens]
         if int(steps.sum()):
             weight = (use.label_weight[tokens].nan_to_num() * steps.unsqueeze(1)).sum(0) / steps.sum()
-            rows.append((name, group, int(steps.sum()), [round(value, 6) for value in weight.tolist()]))
+            rows.append((name, group, steps.sum(), weight))
     names, groups, counts, weights = (list(column) for column in zip(*rows, strict=True))
-    entropy = round(float(use.entropy.sum(0).mean()), 6)
-    return {
-        "tokens": names, "groups": groups, "counts": counts, "ops": list(use.op_names), "weight": weights,
-        "entropy": entropy,
-    }  # fmt: skip
+    return {"tokens": names, "groups": groups} | weight_table(
+        names, counts, use.op_names, weights, float(use.entropy.sum(0).mean())
+    )
 
 
 def frequency_ranks(corpus: Corpus) -> Tensor:

@@ -4,8 +4,6 @@ from mufuru.experiments.tasks.regress.config import PRESETS, RegressConfig
 from mufuru.experiments.tasks.regress.task import NewTargets, Predictor, Regressor, RegressReader, RegressTask
 from mufuru.experiments.tasks.task import Kind
 
-__all__ = ["KIND", "PRESETS", "RegressConfig", "RegressTask"]
-
 KIND = Kind(
     RegressConfig,
     RegressTask,

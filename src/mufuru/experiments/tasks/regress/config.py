@@ -1,34 +1,24 @@
 """Settings and presets of models that learn a number of a sequence."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.text import Cut
-from mufuru.experiments.settings import SettingError, Training, check_held_out, check_positive
+from mufuru.experiments.settings import SettingError, Training, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.classify.config import PoolingName
+from mufuru.experiments.tasks.files import FEW, Files
 from mufuru.experiments.tasks.words import WordsConfig
 
 
 @dataclass(frozen=True)
-class FilesConfig:
+class FilesConfig(Files):
     """The files of sequences and targets. Paths are kept as given: a run that was started with relative paths is
     resumed in the same folder."""
 
-    files: ClassVar[tuple[str, ...]] = ("data", "valid_data", "test_data")
-    """Settings that name files of the user."""
     data: str | None = None
     """File of sequences with a number each, in CSV, TSV, JSON lines, or numbers: in each line the target, then the
     values; required."""
-    valid_data: str | None = None
-    """Validation file, to select the best weights; None to hold out a part of the data, see held_out."""
-    test_data: str | None = None
-    """Test file; None to hold out a part of the data, see held_out."""
-    held_out: tuple[float, float] = (0.1, 0.1)
-    """Fractions held out for validation and test, where no files are given."""
-    split_seed: int = 0
-    """Seed of the held-out split, so that runs with other seeds share the same test data."""
     format: Format | None = None
     """Format of the files, as those of labelled sequences, such as csv, jsonl, numeric or ts; None to guess it from
     names and first lines, and report it."""
@@ -42,9 +32,6 @@ class FilesConfig:
     """Tokens of a text: words, with punctuation apart; blanks, split at white space; or characters."""
     data_dir: str | None = None
     """Folder with named word vectors; None to download them once."""
-
-    def __post_init__(self) -> None:
-        check_held_out(self.held_out)
 
     @property
     def label_column(self) -> str | None:
@@ -63,8 +50,6 @@ class RegressConfig(WordsConfig):
     cell: CellConfig = field(default_factory=lambda: CellConfig(hidden_size=64))
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: FilesConfig = field(default_factory=FilesConfig)
-    seed: int = 0
-    """Seed of initial weights, dropout and the order of training."""
     max_length: int | None = None
     """Maximum steps of a sequence, the rest is not read; None for no limit."""
     bucketing: bool = True
@@ -89,21 +74,5 @@ def check_quantiles(quantiles: tuple[float, ...]) -> None:
 
 
 PRESETS: dict[str, RegressConfig] = {
-    # as many updates for a small training set as for a large one
-    "short": RegressConfig(
-        CellConfig(hidden_size=64),
-        Training(
-            updates=1000,
-            batch_size=25,
-            learning_rate=4e-3,
-            beta1=0.9,
-            clip=1.0,
-            schedule="cosine",
-            evaluate_every=50,
-            ties="loss",
-        ),
-        embedding_size=64,
-        min_count=2,
-        pooling="max",
-    ),
+    "short": RegressConfig(CellConfig(hidden_size=64), FEW, embedding_size=64, min_count=2, pooling="max"),
 }

@@ -11,12 +11,12 @@ from torch.nn.utils.rnn import PackedSequence
 from mufuru.experiments.data import DataError, alike, targets
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.tasks.classify.model import Batch, PooledModel, encode, raw_sequences
+from mufuru.experiments.tasks.classify.model import Batch, PooledModel, raw_sequences
 from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
-from mufuru.experiments.tasks.classify.use import SequenceReader, known_of
+from mufuru.experiments.tasks.classify.use import SequenceReader, batched, known_of
 from mufuru.experiments.tasks.regress.config import FilesConfig, RegressConfig
-from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals, place_of, told
+from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals, estimate, place_of
 from mufuru.experiments.tasks.words import Meaning
 
 
@@ -122,15 +122,12 @@ def load(data: FilesConfig) -> Labelled:
         raise DataError("regress needs sequences and their targets: name the file with --data")
     return targets.load(
         data.data,
-        valid=data.valid_data,
-        test=data.test_data,
         text=data.text_column,
         target=data.target_column,
         split=data.split_column,
         format=data.format,
         cut=data.cut,
-        held_out=data.held_out,
-        seed=data.split_seed,
+        **data.parts,
     )
 
 
@@ -146,12 +143,8 @@ class Predictor(LabelPredictor):
 
     @torch.no_grad()
     def predict(self, sequences: list[Any]) -> list[Any]:
-        if not sequences:
-            return []
-        rows = torch.arange(len(sequences))
-        batch = encode(sequences, rows, self.meaning, self.config).batch(rows)
-        # a batch has the longest first
-        values = self.model.estimates(batch.inputs)[batch.which.argsort()].tolist()
+        inputs, order = batched(sequences, self.meaning, self.config)
+        values = self.model.estimates(inputs)[order].tolist()
         levels = [f"{quantile:g}" for quantile in self.config.quantiles]
         # separately learnt quantiles may cross
         return [Estimate(value, dict(zip(levels, sorted(rest), strict=True))) for value, *rest in values]
@@ -175,4 +168,4 @@ class RegressReader(SequenceReader):
     def predictions(self, logits: Tensor) -> list[StepPrediction]:
         scale: Scale = self.model.meaning
         ends = scale.lowest, scale.highest
-        return [StepPrediction([(told(value, *ends), place_of(value, *ends))]) for value in logits[:, 0].tolist()]
+        return [StepPrediction([(estimate(value, *ends), place_of(value, *ends))]) for value in logits[:, 0].tolist()]

@@ -6,8 +6,6 @@ from mufuru.experiments.tasks.tag.task import NewSentences, TagTask
 from mufuru.experiments.tasks.tag.use import Predictor, TagReader
 from mufuru.experiments.tasks.task import Kind
 
-__all__ = ["KIND", "PRESETS", "TagConfig", "TagTask"]
-
 KIND = Kind(
     TagConfig,
     TagTask,

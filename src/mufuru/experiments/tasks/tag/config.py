@@ -1,32 +1,23 @@
 """Settings and presets of models that label the tokens of a sentence."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from mufuru.experiments.data.tagged import Format
 from mufuru.experiments.data.text import Cut
-from mufuru.experiments.settings import Training, check_held_out
+from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.files import FEW, Files
 from mufuru.experiments.tasks.words import WordsConfig
 
 
 @dataclass(frozen=True)
-class TaggedFiles:
+class TaggedFiles(Files):
     """The files of labelled tokens. Paths are kept as given: a run that was started with relative paths is resumed in
     the same folder."""
 
-    files: ClassVar[tuple[str, ...]] = ("data", "valid_data", "test_data")
-    """Settings that name files of the user."""
     data: str | None = None
     """File of sentences with a label for each token: CoNLL columns, CoNLL-U, or JSON lines; required."""
-    valid_data: str | None = None
-    """Validation file, to select the best weights; None to hold out a part of the sentences, see held_out."""
-    test_data: str | None = None
-    """Test file; None to hold out a part of the sentences, see held_out."""
-    held_out: tuple[float, float] = (0.1, 0.1)
-    """Fractions of the sentences held out for validation and test, where no files are given."""
-    split_seed: int = 0
-    """Seed of the held-out split, so that runs with other seeds share the same test data."""
     format: Format | None = None
     """Format of the files: conll, conllu or jsonl; None to guess it from the name's ending."""
     token_column: str | None = None
@@ -40,9 +31,6 @@ class TaggedFiles:
     data_dir: str | None = None
     """Folder with named word vectors; None to download them once."""
 
-    def __post_init__(self) -> None:
-        check_held_out(self.held_out)
-
 
 @dataclass(frozen=True)
 class TagConfig(WordsConfig):
@@ -55,8 +43,6 @@ class TagConfig(WordsConfig):
     cell: CellConfig = field(default_factory=lambda: CellConfig(hidden_size=64, bidirectional=True))
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: TaggedFiles = field(default_factory=TaggedFiles)
-    seed: int = 0
-    """Seed of initial weights, dropout and the order of training."""
     bucketing: bool = True
     """Train on batches of similar length, which take fewer steps; off for random batches."""
     metric: Literal["accuracy", "span_f1"] | None = None
@@ -70,19 +56,9 @@ class TagConfig(WordsConfig):
 
 
 PRESETS: dict[str, TagConfig] = {
-    # as many updates for a small training set as for a large one
     "short": TagConfig(
         CellConfig(hidden_size=64, bidirectional=True),
-        Training(
-            updates=1000,
-            batch_size=25,
-            learning_rate=4e-3,
-            beta1=0.9,
-            clip=1.0,
-            schedule="cosine",
-            evaluate_every=50,
-            ties="loss",
-        ),
+        FEW,
         embedding_size=64,
         lowercase=False,
         min_count=2,

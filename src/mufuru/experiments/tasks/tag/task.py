@@ -146,13 +146,4 @@ def span_finder() -> Callable[[list[str]], list[tuple[str, int, int]]]:
 def load(data: TaggedFiles) -> Labelled:
     if data.data is None:
         raise DataError("tag needs sentences and their labels: name the file with --data")
-    return tagged.load(
-        data.data,
-        valid=data.valid_data,
-        test=data.test_data,
-        token=data.token_column,
-        label=data.label_column,
-        format=data.format,
-        held_out=data.held_out,
-        seed=data.split_seed,
-    )
+    return tagged.load(data.data, token=data.token_column, label=data.label_column, format=data.format, **data.parts)

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_packed_sequence
 
 from mufuru.experiments.data import DataError, tagged
-from mufuru.experiments.data.lines import ending, read_input
+from mufuru.experiments.data.lines import ending, read_each
 from mufuru.experiments.data.text import CUTS
 from mufuru.experiments.tasks.classify.model import encode
-from mufuru.experiments.tasks.classify.use import SequenceReader
+from mufuru.experiments.tasks.classify.use import SequenceReader, batched
 from mufuru.experiments.tasks.tag.config import TagConfig
 from mufuru.experiments.tasks.tag.model import Tagger, known_forms
 from mufuru.experiments.tasks.task import HowToRead, StepPrediction, Steps, unknown_note
@@ -50,7 +50,7 @@ class Predictor:
         return list(tokens)
 
     def open(self, file: Path | None, how: HowToRead = AS_TRAINED) -> tuple[Iterator[list[str]], str]:
-        """Return the sentences of a file: in the format of training if its name ends alike, its labels left out, or
+        """Return the sentences of a file, without labels: in the format of training if its name has the same ending,
         else, as on standard input, a text in each line; a table is refused."""
         if how != HowToRead(how.layout):
             raise DataError("a tagger reads files as in training: leave --format, --text-column and --labels out")
@@ -58,30 +58,18 @@ class Predictor:
         trained = ending(Path(data.data or ""))
         form = data.format or tagged.guess_format(Path(data.data or ""))
         if file is None or (own != trained and own not in TABLES):
-            return self.lines(file), ""
+            return read_each(file, self.read), ""
         if own != trained:
             raise DataError(f"{file}: expected sentences as in training, in a file whose name ends in {trained}, or a "
                             "text in each line of a .txt file")  # fmt: skip
         sentences = tagged.read(file, form, data.token_column, data.label_column)
         return iter([sentence.tokens for sentence in sentences]), f"{file.name}: {form}, {len(sentences):,} sentences"
 
-    def lines(self, file: Path | None) -> Iterator[list[str]]:
-        lines, place = read_input(file)
-        for number, line in enumerate(lines, 1):
-            try:
-                yield self.read(line.removesuffix("\n"))
-            except DataError as error:
-                raise DataError(f"{place}, line {number}: {error}") from None
-
     @torch.no_grad()
     def predict(self, sequences: list[Any]) -> list[Any]:
-        if not sequences:
-            return []
-        rows = torch.arange(len(sequences))
-        batch = encode(self.known(sequences), rows, self.meaning, self.config).batch(rows)
-        logits, _ = pad_packed_sequence(self.model(batch.inputs), batch_first=True)
-        # a batch has the longest first
-        best, labels = logits[batch.which.argsort()].double().softmax(2).max(2)
+        inputs, order = batched(self.known(sequences), self.meaning, self.config)
+        logits, _ = pad_packed_sequence(self.model(inputs), batch_first=True)
+        best, labels = logits[order].double().softmax(2).max(2)
         found = zip(sequences, labels.tolist(), best.tolist(), strict=True)
         names = self.meaning.labels
         return [Tags(tokens, [names[label] for label in row[: len(tokens)]], sure[: len(tokens)])

@@ -1,11 +1,9 @@
 """Learn to name the sentiment of a phrase from its parse tree: units that compose the states of two phrases."""
 
 from mufuru.experiments.tasks.task import Kind
-from mufuru.experiments.tasks.trees.config import PRESETS, TreebankConfig, TreeCellConfig, TreesConfig
+from mufuru.experiments.tasks.trees.config import PRESETS, TreesConfig
 from mufuru.experiments.tasks.trees.model import TreeClassifier
 from mufuru.experiments.tasks.trees.task import TreesTask
-
-__all__ = ["KIND", "PRESETS", "TreeCellConfig", "TreebankConfig", "TreesConfig", "TreesTask"]
 
 KIND = Kind(
     TreesConfig,

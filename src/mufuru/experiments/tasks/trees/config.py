@@ -58,8 +58,6 @@ class TreesConfig(WordsConfig):
     cell: TreeCellConfig = field(default_factory=TreeCellConfig)
     training: Training = field(default_factory=lambda: Training(batch_size=25))
     data: TreebankConfig = field(default_factory=TreebankConfig)
-    seed: int = 0
-    """Seed of initial weights, dropout and the order of training."""
 
 
 PRESETS: dict[str, TreesConfig] = {

@@ -15,10 +15,11 @@ from mufuru.experiments.data import PARTS, DataError, sst
 from mufuru.experiments.data.sst import Tree, Treebank
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.draws import permutation
+from mufuru.experiments.tasks.cells import weight_table
 from mufuru.experiments.tasks.task import Batches, State, Step, Totals
 from mufuru.experiments.tasks.trees.config import TreesConfig
 from mufuru.experiments.tasks.trees.model import TreeClassifier
-from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, word_class
+from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, set_vectors, word_class
 
 UNLABELLED = -1
 """The target of a phrase that is read but not learned from."""
@@ -125,8 +126,7 @@ class TreesTask:
     def build(self) -> TreeClassifier:
         model = TreeClassifier(self.config, self.meaning, self.fingerprint)
         if self.vectors:
-            with torch.no_grad():
-                model.embedding.weight[self._vocabulary.encode(self.vectors.words)] = self.vectors.matrix
+            set_vectors(model.embedding, self._vocabulary, self.vectors)
         return model
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
@@ -201,13 +201,8 @@ def operation_weights(model: Any, batches: Iterable[Batch]) -> dict[str, Any]:
         counts += torch.bincount(classes, minlength=len(NAMES))
         entropy += float(torch.special.entr(weights).sum(1).mean(-1).sum())
     seen = counts.nonzero().flatten().tolist()
-    return {
-        "tokens": [NAMES[row] for row in seen],
-        "counts": [int(counts[row]) for row in seen],
-        "ops": list(unit.choices),
-        "weight": [[round(value, 6) for value in (sums[row] / counts[row]).tolist()] for row in seen],
-        "entropy": round(entropy / max(int(counts.sum()), 1), 6),
-    }
+    means, names = [sums[row] / counts[row] for row in seen], [NAMES[row] for row in seen]
+    return weight_table(names, counts[seen], unit.choices, means, entropy / max(int(counts.sum()), 1))
 
 
 def left_classes(batch: Batch, class_of: Tensor) -> Tensor:
