@@ -44,6 +44,28 @@ def draw(update: int, rank: int, ranks: int) -> tuple[Tensor, Tensor]:
     return torch.stack([numbers, marks], 2)[:, share], (numbers * marks).sum(0)[share, None]
 
 
+def train(updates: int, shard: bool, rank: int, ranks: int) -> None:
+    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(0)
+    model: nn.Module = Adder().to(device)
+    if shard:
+        fully_shard(model)
+    elif ranks > 1:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for update in range(updates):
+        x, total = (tensor.to(device) for tensor in draw(update, rank, ranks))
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), total)
+        loss.backward()
+        optimizer.step()
+        loss = loss.detach()
+        if ranks > 1:
+            distributed.all_reduce(loss, distributed.ReduceOp.SUM)
+        if rank == 0 and (update + 1) % max(1, updates // 5) == 0:
+            print(f"update {update + 1:4}   mean squared error {loss.item() / ranks:.6f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=400)
@@ -53,34 +75,13 @@ def main() -> None:
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if options.shard and ranks == 1:
         parser.error("--shard needs several processes: torchrun --nproc-per-node 2 examples/distributed.py --shard")
-    if ranks > 1:
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    rank = distributed.get_rank() if ranks > 1 else 0
-    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu")
-
-    torch.manual_seed(0)
-    model: nn.Module = Adder().to(device)
-    if options.shard:
-        fully_shard(model)
-    elif ranks > 1:
-        model = DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for update in range(options.updates):
-        x, total = (tensor.to(device) for tensor in draw(update, rank, ranks))
-        optimizer.zero_grad()
-        loss = mse_loss(model(x), total)
-        loss.backward()
-        optimizer.step()
-        loss = loss.detach()
-        if ranks > 1:
-            distributed.all_reduce(loss, distributed.ReduceOp.SUM)
-        if rank == 0 and (update + 1) % max(1, options.updates // 5) == 0:
-            print(f"update {update + 1:4}   mean squared error {loss.item() / ranks:.6f}")
-    if ranks > 1:
-        # gloo's threads must not be the last to hold a tensor of Python's when the group is destroyed, which waits for
-        # them and lets no other thread run Python: so the last loss has a name, and no rank is behind
-        distributed.barrier()
-        distributed.destroy_process_group()
+    if ranks == 1:
+        train(options.updates, options.shard, 0, 1)
+        return
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    # in a function of its own: a model in DDP that outlives the process group can wait for gloo's threads forever
+    train(options.updates, options.shard, distributed.get_rank(), ranks)
+    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

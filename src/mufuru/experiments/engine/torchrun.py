@@ -40,7 +40,8 @@ def joined(seconds: float = 1800.0) -> Iterator[Alone]:
             raise
         raise SystemExit(128 + error.number if isinstance(error, Interrupted) else 1) from None
     finally:
-        # never freed: gloo would wait for its threads, which may wait for Python, which waits for gloo
+        # never freed: DDP, alive in an error's traceback, would hold Python's lock and wait for a thread of gloo that
+        # waits for the same lock, to drop the last gradients
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(ranks))
         distributed.destroy_process_group()
 
