@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed
 
 from mufuru.experiments.engine import Interrupted, Progress, RunError, fit
@@ -73,7 +74,8 @@ class Fate(Progress):
 
 
 def run_rank(rank: int, port: int, launch: Launch, notes: Path) -> None:
-    """Be one of the ranks; the exit code is the command's."""
+    """Be one of the ranks, on one thread as `mufuru train` is; the exit code is the command's."""
+    torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": str(launch.size),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -192,28 +193,43 @@ def test_a_rank_that_hangs(files: Path, tmp_path: Path) -> None:
     assert messages(ended)[0].startswith("another process of this run did not answer in time at update 5 of")
 
 
+@pytest.fixture(scope="module")
+def alone(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model without dropout, on one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    fit("lm", plain(files), folder)
+    return folder
+
+
+def plain(files: Path) -> Any:
+    return lm(files, evaluate_every=1)
+
+
+@pytest.fixture(scope="module")
+def half(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same on two ranks, stopped."""
+    folder = tmp_path_factory.mktemp("half") / "run"
+    assert codes(launch("lm", plain(files), folder, 2, strike=(0, 9, signal.SIGTERM))) == [128 + signal.SIGTERM] * 2
+    return folder
+
+
 @pytest.mark.parametrize("size", [1, 3])
-def test_another_number_of_ranks_goes_on(size: int, files: Path, tmp_path: Path) -> None:
+def test_another_number_of_ranks_goes_on(size: int, alone: Path, half: Path, files: Path, tmp_path: Path) -> None:
     """With the state of every column; it says what changes. Without dropout, hardly anything does."""
-    config = lm(files, evaluate_every=1)
-    fit("lm", config, tmp_path / "alone")
-    ended = launch("lm", config, tmp_path / "run", 2, strike=(0, 9, signal.SIGTERM))
-    assert codes(ended) == [128 + signal.SIGTERM] * 2
+    shutil.copytree(half, tmp_path / "run")
     if size == 1:
-        fit("lm", config, tmp_path / "run", resume=True)
+        fit("lm", plain(files), tmp_path / "run", resume=True)
     else:
-        ended = launch("lm", config, tmp_path / "run", size, resume=True)
+        ended = launch("lm", plain(files), tmp_path / "run", size, resume=True)
         assert any(text.startswith("The checkpoint is of 2 processes, now there are 3 proc") for text in ended[0].told)
-    assert_close(tmp_path / "run", tmp_path / "alone", updates=1)
+    assert_close(tmp_path / "run", alone, updates=1)
 
 
-def test_a_run_begun_by_one_process(files: Path, tmp_path: Path) -> None:
-    config = lm(files, evaluate_every=1)
-    fit("lm", config, tmp_path / "alone")
-    launch("lm", config, tmp_path / "run", 1, strike=(0, 9, signal.SIGTERM))
-    assert codes(launch("lm", config, tmp_path / "run", 2, resume=True)) == [0, 0]
-    assert_close(tmp_path / "run", tmp_path / "alone", updates=1)
-    assert codes(launch("lm", config, tmp_path / "run", 2, resume=True)) == [0, 0], "it is finished, and all know"
+def test_a_run_begun_by_one_process(alone: Path, files: Path, tmp_path: Path) -> None:
+    launch("lm", plain(files), tmp_path / "run", 1, strike=(0, 9, signal.SIGTERM))
+    assert codes(launch("lm", plain(files), tmp_path / "run", 2, resume=True)) == [0, 0]
+    assert_close(tmp_path / "run", alone, updates=1)
+    assert codes(launch("lm", plain(files), tmp_path / "run", 2, resume=True)) == [0, 0], "it is finished, and all know"
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import commands
 import pytest
 from commands import SOURCE, Said, assert_refused, command, finish, wait_until
 from folders import assert_same_run
+from rank_runs import launch
 
 from mufuru.experiments.record import RunFolder
+from mufuru.experiments.tasks.logic.config import PRESETS
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="ranks are found in /proc")
 # 44 updates, each with a checkpoint
@@ -53,17 +55,33 @@ def ours(said: Said) -> list[str]:
     return [line for line in said.err.splitlines() if line.startswith("mufuru: ")]
 
 
-def begin(folder: Path, **options: Any) -> subprocess.Popen[str]:
-    """A run that has a checkpoint."""
-    process = torchrun("train", *RUN, "--output", folder, **options)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run, left alone, on two ranks without torchrun."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    paper = PRESETS["paper"]
+    training = replace(paper.training, epochs=4, batch_size=10, evaluate_every=20)
+    config = replace(paper, training=training, train_formulae=101, valid_formulae=20, test_formulae=20)
+    assert [rank.code for rank in launch("logic", config, folder)] == [0, 0]
+    return folder
+
+
+def test_stopped_then_resumed_killed_and_started_again(undisturbed: Path, tmp_path: Path) -> None:
+    """With the bits of a run that nobody disturbed."""
+    folder = tmp_path / "run"
+    process = torchrun("train", *RUN, "--output", folder)
     wait_until(RunFolder(folder).last.exists, process)
-    return process
+    process.send_signal(signal.SIGINT)
+    said = finish(process)
+    assert said.code != 0
+    (message,) = ours(said)
+    again = f"torchrun --nproc-per-node 2 -m mufuru train --resume {folder}"
+    assert message.startswith("mufuru: stopped after update ")
+    assert message.endswith(f"of 44, everything is saved: resume with `{again}`")
 
-
-def test_killed_and_started_again_or_stopped_and_resumed(tmp_path: Path) -> None:
-    """Both end with the same bits."""
-    killed, stopped = tmp_path / "killed", tmp_path / "stopped"
-    process = begin(killed, restarts=1)
+    before = RunFolder(folder).last.stat().st_mtime_ns
+    process = torchrun(*again.split()[5:], "--checkpoint-seconds", 0, restarts=1)
+    wait_until(lambda: RunFolder(folder).last.stat().st_mtime_ns > before, process)
     os.kill(pid_of_rank(1, process.pid), signal.SIGKILL)
     said = finish(process)
     assert said.code == 0, said
@@ -71,20 +89,9 @@ def test_killed_and_started_again_or_stopped_and_resumed(tmp_path: Path) -> None
     assert "another process of this run ended at update" in message
     assert "resume the run from its last checkpoint, of update" in message
     assert said.out.count("The run is in") == 1
-    assert said.err.count(f"logic in {killed}: 44 updates") == 2
-    assert "of them done" in said.err
-
-    process = begin(stopped)
-    process.send_signal(signal.SIGINT)
-    said = finish(process)
-    assert said.code != 0
-    (message,) = ours(said)
-    again = f"torchrun --nproc-per-node 2 -m mufuru train --resume {stopped}"
-    assert message.startswith("mufuru: stopped after update ")
-    assert message.endswith(f"of 44, everything is saved: resume with `{again}`")
-    said = finish(torchrun(*again.split()[5:]))
-    assert said.code == 0, said
-    assert_same_run(killed, stopped)
+    assert said.err.count(f"logic in {folder}: 44 updates") == 2
+    assert said.err.count("of them done") == 2
+    assert_same_run(folder, undisturbed)
 
 
 @pytest.fixture

@@ -67,11 +67,6 @@ def test_a_run_with_other_settings_is_never_taken_for_this_one(tmp_path: Path) -
     assert not (tmp_path / "run-0").exists(), "nothing starts before all is checked"
 
 
-def test_runs_are_made_in_their_order(tmp_path: Path) -> None:
-    some = [replace(job, cost=float(place)) for place, job in enumerate(jobs(tmp_path, *[TINY] * 3))]
-    assert sweep(some, workers=1, quiet=True).done == ["run-0", "run-1", "run-2"]
-
-
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run-0"):
         sweep([*jobs(tmp_path, TINY), *jobs(tmp_path, LONG)], quiet=True)
@@ -84,11 +79,14 @@ class Deadly:
         return signal.raise_signal, (signal.SIGKILL,)
 
 
-def test_a_run_whose_process_dies_is_tried_once_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_made_in_their_order_and_one_whose_process_dies_is_tried_once_more(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     deadly = Job("deadly", "logic", Deadly(), tmp_path / "deadly", cost=2.0)
-    outcome = sweep([deadly, *jobs(tmp_path, TINY)], workers=1)
+    some = [replace(job, cost=float(place)) for place, job in enumerate(jobs(tmp_path, *[TINY] * 3))]
+    outcome = sweep([deadly, *some], workers=1)
     reason = "its process was ended by SIGKILL, most likely because memory ran out"
-    assert (outcome.done, outcome.failed) == (["run-0"], {"deadly": reason})
+    assert (outcome.done, outcome.failed) == (["run-0", "run-1", "run-2"], {"deadly": reason})
     # a line is broken where the terminal ends
     assert " ".join(capfd.readouterr().err.split()).count(f"deadly: {reason}; once more") == 1
 
