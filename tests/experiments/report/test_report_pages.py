@@ -226,6 +226,27 @@ def test_the_best_result_comes_first(tmp_path: Path) -> None:
     assert places == sorted(places)
 
 
+def test_each_data_set_has_its_figure_and_its_table_of_labels(tmp_path: Path) -> None:
+    """Of the runs on one data set, the table is of the one that validates best; the test set is not asked."""
+    every = []
+    for data, label in (("one.csv", "good"), ("other.csv", "bad")):
+        for cell, test, valid in (("mufuru", 0.9, 0.5), ("gru", 0.8, 0.6)):
+            record = made("", cell, test=test)
+            record.config["data"] = {"data": [f"folder/{data}"]}
+            record.result["valid"]["accuracy"] = valid
+            scores = {"precision": valid, "recall": valid, "f1": valid, "examples": 8}
+            record.result["inspection"] = {
+                "details": {"test": {"labels": [label], "confusion": [[8]], "classes": {label: scores}}}
+            }
+            every.append(replace(record, name=f"{data}-{cell}"))
+    write_page(every, tmp_path / "page.html")
+    text = read(tmp_path / "page.html").text
+    for data, label in (("one.csv", "good"), ("other.csv", "bad")):
+        assert f"Test accuracy on {data}: mean (mark)" in text
+        best = f"Test data by label: {data}-gru, GRU with seed 0, the run with the best validation accuracy"
+        assert f"predicted {label}" in text[text.index(best) :][:250]
+
+
 def test_runs_that_differ_in_many_settings_have_the_names_of_their_folders(tmp_path: Path) -> None:
     one, other = made("", test=0.95), made("", "gru", test=0.8)
     other.config["training"] |= {"learning_rate": 0.5, "batch_size": 7, "clip": 3.0, "decay": 0.25, "warmup": 9}

@@ -140,7 +140,7 @@ def test_a_calibrated_run(run: Path, tmp_path: Path) -> None:
 def test_the_report_has_the_scores_of_labels(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "report", run, "-o", tmp_path / "report.html").code == 0
     page = (tmp_path / "report.html").read_text()
-    assert "Test data by label: MuFuRU with seed 0" in page
+    assert f"Test data by label: {run.name}, MuFuRU with seed 0" in page
     found = json.loads((run / "result.json").read_text())["inspection"]["details"]["test"]
     table = label_table(found, "")
     assert table.head == (

@@ -166,11 +166,14 @@ def labels_of(record: Record) -> dict[str, Any]:
     return dict(details.get("test", {}))
 
 
-def labels(records: Runs) -> list[Block]:
-    """Return a table of the labels for the run with the best validation accuracy."""
-    one = max((record for record in records if labels_of(record)), key=lambda r: runs.metric(r, "valid") or 0.0)
-    caption = f"Test data by label: {runs.model(one)} with seed {runs.setting(one, 'seed')}"
-    return [label_table(labels_of(one), caption)]
+def labels(records: Runs) -> Table:
+    """Return a table of the labels, of runs on the same data, for the run with the best validation accuracy."""
+    some = [record for record in records if labels_of(record)]
+    one = max(some, key=lambda record: runs.metric(record, "valid") or 0.0)
+    folder = f"{one.name}, " if one.name else ""
+    best = ", the run with the best validation accuracy" if len(some) > 1 else ""
+    caption = f"Test data by label: {folder}{runs.model(one)} with seed {runs.setting(one, 'seed')}{best}"
+    return label_table(labels_of(one), caption)
 
 
 def label_table(found: Mapping[str, Any], caption: str) -> Table:

@@ -115,7 +115,9 @@ def compared(name: str, records: Runs) -> list[Block]:
     cells = {name: runs.cell_of(some[0]) for name, some in runs.by_settings(records).items()}
     shown = dict(list(tested.items())[:MOST_ROWS])
     drawn = {"\n".join(wrap(name, ROW)): (cells[name], summary) for name, summary in shown.items()}
-    caption = f"Test {measure.name}: mean (mark), 95 % interval (bar, from two runs up) and every run (faint marks)."
+    data = data_of(records)
+    metric = f"Test {measure.name}{f' on {data}' if data else ''}"
+    caption = f"{metric}: mean (mark), 95 % interval (bar, from two runs up) and every run (faint marks)."
     if len(tested) > len(shown):
         caption += f" The first {len(shown)} of {len(tested)} settings."
     alt = f"Dot plot of test {measure.name} of {', '.join(shown)}; the numbers are in the next table"
@@ -137,8 +139,7 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
     blocks += [*results.dynamic(lines), *_curves(task, lines)]
     if any(map(inspection.forecasts_of, records)):
         blocks += inspection.forecasts(f"{task}-forecasts", records)
-    if any(map(inspection.labels_of, records)):
-        blocks += inspection.labels(records)
+    blocks += [inspection.labels(some) for some in by_data(task, records) if any(map(inspection.labels_of, some))]
     # a mean over different settings would mean nothing
     if len(lines) == 1 and any(map(inspection.recorded, records)):
         if report and report.operations:
