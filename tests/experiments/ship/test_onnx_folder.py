@@ -217,6 +217,7 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
         ("waves", "1 2 3", "expected steps of 2 finite numbers"),
         ("waves", "[[1, 2], [3, 4]]", "expected at least 18 values to forecast from, got 2"),
         ("names", '["a"', "Expecting ',' delimiter"),
+        ("numbers", "[" * 100_000, "maximum recursion depth exceeded"),
     ],
 )
 def test_wrong_lines(
@@ -227,8 +228,10 @@ def test_wrong_lines(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit, match=f"^predict.py: .*{re.escape(words)}"):
+    with pytest.raises(SystemExit) as ended:
         answered(exports / name, f"{line}\n", monkeypatch, capsys)
+    assert ended.value.code == 2
+    assert re.fullmatch(f"predict.py: line 1: .*{re.escape(words)}.*\n", capsys.readouterr().err)
 
 
 def test_scores_of_raw_text(

@@ -102,9 +102,13 @@ def answer_of_tagger(line: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    number = 0
     try:
-        with open(sys.argv[1] if sys.argv[1:] else 0, encoding="utf-8-sig") as source:
+        with open(sys.argv[1] if sys.argv[1:] else 0, "rb") as source:
             for line in source:
-                print(json.dumps(answer_of_classifier(line.removesuffix("\n"))), flush=True)
-    except (OSError, TypeError, ValueError) as error:
-        sys.exit(f"predict.py: {error}")
+                number += 1
+                found = answer_of_classifier(line.decode("utf-8-sig").rstrip("\r\n"))
+                print(json.dumps(found, allow_nan=False), flush=True)
+    except (OSError, RecursionError, TypeError, ValueError) as error:
+        print(f"predict.py: {f'line {number}: ' if number else ''}{error}", file=sys.stderr)
+        sys.exit(2)
