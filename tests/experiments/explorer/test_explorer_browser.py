@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 from browsing import DESKTOP, PHONE, Visit, browsing, fits, headline, serving, until, why_not
-from explored_runs import FORMULA, shipped_runs, trained_folders, view
+from explored_runs import FORMULA, shipped_runs, trained, trained_folders, view
 
 from mufuru.experiments.explorer import shipped
 from mufuru.experiments.explorer.runs import Place
@@ -553,6 +553,17 @@ def test_a_classifier_and_a_series(visit: Callable[..., Visit]) -> None:
     assert heights == sorted(heights, reverse=True)
     assert heights[0] > heights[-1] + 40
     assert page.locator(".figure text[transform]").count() == 0
+    # a step is named by its number, whatever values it has
+    assert page.inner_text("#column") == "Step"
+    assert page.inner_text(".readout").startswith("Step 120 of 120 (11.9)")
+    assert {"Prediction after step 120", "Unit 0 at step 120"} <= set(page.locator(".detail h3").all_inner_texts())
+    assert "Which operation decided each memory cell (unit), step by step" in page.locator(".labels").inner_text()
+
+
+def test_a_link_that_names_a_run_alone_opens_with_an_example(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="texts")
+    assert page.input_value("#text") == trained("texts")[0].info()["examples"][0]
+    assert visit().open(run="texts", text="").input_value("#text") == ""
 
 
 @pytest.mark.parametrize("run", ["mufuru-8", "series"])

@@ -1,6 +1,6 @@
 // What the models on the page do, in a sentence for those who come from nowhere.
 
-import { html } from "./dom.js";
+import { html, visible } from "./dom.js";
 
 const READS = { words: "a text, word by word", characters: "a text, letter by letter", series: "a series of numbers" };
 const CELLS = new Map([["mufuru", "MuFuRU"], ["gru", "GRU"], ["lstm", "LSTM"], ["vanilla", "tanh RNN"]]);
@@ -64,9 +64,19 @@ function says(info) {
   return `which label it has: ${info.labels.length > 4 ? `one of ${info.labels.length}` : info.labels.join(", ").replace(/, ([^,]*)$/, " or $1")}`;
 }
 
+/** What one column of the figure is called. */
+export function columnOf(info) {
+  return info.takes === "series" ? "step" : "token";
+}
+
+/** A column in a sentence: a token itself, but a step by its number, since it may have many values. */
+export function at(answer, info, token) {
+  return info.takes === "series" ? `step ${token + 1}` : `“${visible(answer.tokens[token])}”`;
+}
+
 /** How many tokens there are. */
 export function counted(tokens, info) {
-  return `${tokens.length} ${info.takes === "series" ? "step" : "token"}${tokens.length === 1 ? "" : "s"}`;
+  return `${tokens.length} ${columnOf(info)}${tokens.length === 1 ? "" : "s"}`;
 }
 
 /** How a formula is meant: a sentence, and the formula in brackets. */

@@ -1,5 +1,6 @@
 // The words between the rows of a figure: what the marks mean, how the map is read, and the key of its colours.
 
+import { columnOf } from "./about.js";
 import { visible, widthOf, wrapped } from "./dom.js";
 
 const SIZE = 11;
@@ -16,7 +17,8 @@ export function captions(answer, info, { cells, column, row, width }) {
   const fits = (size) => ops.length && row >= 14 && longest(size) + 2 * SPARE + 1 <= column;
   const wordSize = [11, 10].find(fits) ?? 0;
   const marks = info.takes === "formula" ? "✓ right, ✗ wrong; only where the formula so far is complete" : "";
-  const title = ops.length ? "Which operation decided each memory cell (unit), token by token" : "State of each memory cell (unit), token by token";
+  const what = ops.length ? "Which operation decided each memory cell (unit)" : "State of each memory cell (unit)";
+  const title = `${what}, ${columnOf(info)} by ${columnOf(info)}`;
   const note = ["A row is a unit; bold: the chosen one.", info.units > 2 && answer.map && "Similar units are neighbours.",
     ops.length && "Colour: the operation with the most weight; fainter = less."].filter(Boolean).join(" ");
   return {

@@ -1,10 +1,10 @@
 // For the chosen token: what the chosen unit's new state is made of, and the prediction after it.
 
-import { gateIn } from "./about.js";
+import { at, gateIn } from "./about.js";
 import { html, percent, signed, visible } from "./dom.js";
 
 /** The exact sum of contributions, as a table with bars. */
-export function decomposition(answer, token) {
+export function decomposition(answer, info, token) {
   const unit = answer.unit;
   if (!unit) return null;
   const now = (name) => unit[name][token];
@@ -19,7 +19,7 @@ export function decomposition(answer, token) {
   const parts = [html("thead", {}, head), html("tbody", {}, ...rows), html("tfoot", {}, foot)];
   const from = `s: what the unit remembered, ${signed(now("before"), 4)}; v: what it read now, ${signed(now("features"), 4)}`;
   return html("section", { class: "detail" },
-    html("h3", {}, `Unit ${unit.index} at “${visible(answer.tokens[token])}”`), html("p", { class: "quiet" }, from),
+    html("h3", {}, `Unit ${unit.index} at ${at(answer, info, token)}`), html("p", { class: "quiet" }, from),
     scrolled("Contributions", html("table", { class: "sum" }, ...parts)));
 }
 
@@ -47,11 +47,10 @@ export function distribution(answer, info, token, baseline) {
       html("span", { class: "name" }, visible(label, 40), mark), html("span", { class: "share" }, share),
       answer.scale ? null : html("span", { class: "p" }, percent(p), was ? html("small", {}, was) : null));
   });
-  const name = visible(answer.tokens[token]);
   const gate = gateIn(answer.tokens[token], info);
   const next = came === undefined ? null : `“${visible(answer.tokens[token + 1])}” came, with ${percent(came)}`;
   return html("section", { class: "detail" },
-    html("h3", {}, `${info.kind === "lm" ? "Next" : "Prediction"} after “${name}”`),
+    html("h3", {}, `${info.kind === "lm" ? "Next" : "Prediction"} after ${at(answer, info, token)}`),
     gate && html("p", { class: "quiet" }, `${gate} (first: the result so far, second: the value before the gate)`),
     next && html("p", { class: "quiet" }, next), html("ol", { class: answer.scale ? "bars wide" : "bars" }, ...rows));
 }

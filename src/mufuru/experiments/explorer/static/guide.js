@@ -5,7 +5,7 @@ import { html } from "./dom.js";
 const KEPT = "guide";
 const STEPS = [
   ["#text", "What it reads",
-    "The model reads this from left to right, one token at a time. Change it as you like: everything else follows."],
+    "The model reads this from left to right, one token at a time: a word, a letter, a value. Change it as you like: everything else follows."],
   [".headline", "What it says", "The prediction after the last token, and how sure the model is of it."],
   [".figure", "How it got there",
     "A column for each token, a row for each unit of the model’s memory. The colour is the operation that led: keep the old "

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { palette } from "./colour.js";
 import { picture, savePng, saveSvg } from "./download.js";
-import { about, compared, counted, meant } from "./about.js";
+import { about, columnOf, compared, counted, meant } from "./about.js";
 import { canAsk, deciding, inSentence } from "./deciding.js";
 import { html, visible } from "./dom.js";
 import { guide } from "./guide.js";
@@ -184,7 +184,7 @@ function choose(change) {
   const first = shown.find(({ answer }) => answer);
   if (!first) return;
   const chosen = { token: chosenToken(state.token, first.answer), unit: Math.min(state.unit, first.info.units - 1) };
-  by("said").textContent = sayChosen(first.answer, chosen);
+  by("said").textContent = sayChosen(first.answer, first.info, chosen);
 }
 
 /** Bring the controls in line with the state. */
@@ -197,6 +197,7 @@ function controls() {
   by("text-label").textContent = label;
   by("text").placeholder = prompt;
   by("about").textContent = about(infos());
+  by("column").textContent = columnOf(info) === "step" ? "Step" : "Token";
   by("models").textContent = compared(...infos());
   if (by("text").value !== state.text) by("text").value = state.text;
   const chip = (text) => html("button", { type: "button", onclick: () => set({ text, token: -1 }) }, visible(text, 60));
@@ -315,7 +316,9 @@ async function begin() {
   // on a phone, a second run would only be in the way
   const [first] = runs, beside = innerWidth < 700 ? "" : peers(first)[0]?.name ?? "";
   const fresh = !location.hash;
-  if (fresh) state = { ...state, run: first.name, with: beside, text: first.examples[0] ?? "" };
+  if (fresh) state = { ...state, run: first.name, with: beside };
+  // a link may name a run alone
+  if (!new URLSearchParams(location.hash.slice(1)).has("text")) state.text = (infoOf(state.run) ?? first).examples[0] ?? "";
   set({});
   guide(by("guide"), by("tour"), fresh);
 }

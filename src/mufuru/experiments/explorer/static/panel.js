@@ -1,6 +1,6 @@
 // One run on the page: its headline, its figure, and what is behind the chosen token and unit.
 
-import { alone, cellOf } from "./about.js";
+import { alone, at, cellOf, columnOf, counted } from "./about.js";
 import { captions } from "./captions.js";
 import { palette } from "./colour.js";
 import { decomposition, distribution } from "./details.js";
@@ -31,8 +31,8 @@ export function panel({ info, answer, baseline, error, view }, state, width, cho
   const look = { colours: palette(), mode: state.units, cells, baseline, description: description(answer, info) };
   const options = { ...chosen, ...look };
   const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, place, Math.min(width, 340)) };
-  const readout = html("p", { class: "readout quiet" }, sayChosen(answer, chosen));
-  const behind = decomposition(answer, chosen.token) ?? noOperations(info);
+  const readout = html("p", { class: "readout quiet" }, sayChosen(answer, info, chosen));
+  const behind = decomposition(answer, info, chosen.token) ?? noOperations(info);
   if (answer.unit) behind.append(search({ ...view, token: chosen.token }, choose));
   const box = figure(picture, answer, info, place, chosen, readout, choose);
   const wider = place.labels + place.body > 1.25 * width;
@@ -62,8 +62,10 @@ export function sayVerdict({ info, answer, baseline }) {
 }
 
 /** The text of the live region. */
-export function sayChosen(answer, { token, unit }) {
-  const where = `“${visible(answer.tokens[token])}”, token ${token + 1} of ${answer.tokens.length}`;
+export function sayChosen(answer, info, { token, unit }) {
+  const all = answer.tokens.length;
+  const where = info.takes === "series"
+    ? `Step ${token + 1} of ${all} (${visible(answer.tokens[token])})` : `${at(answer, info, token)}, token ${token + 1} of ${all}`;
   return `${where}: ${inWords(answer.predictions[token], answer)}; ${sayUnit(answer, token, unit)}`;
 }
 
@@ -120,7 +122,7 @@ function noOperations(info) {
 }
 
 function description(answer, info) {
-  const rows = `predictions, ${answer.ops ? "operation weights, leading operations and " : ""}states over ${answer.tokens.length} tokens`;
+  const rows = `predictions, ${answer.ops ? "operation weights, leading operations and " : ""}states over ${counted(answer.tokens, info)}`;
   const end = `It says ${inWords(answer.predictions.at(-1), answer)}. All numbers are in the tables.`;
   return `Figure of ${info.name}: ${rows}. ${end}`;
 }
@@ -128,19 +130,19 @@ function description(answer, info) {
 /** The picture, with its reactions to the pointer, clicks and arrow keys. */
 function figure({ labels, body }, answer, info, place, chosen, readout, choose) {
   const tokens = answer.tokens.length, ops = answer.ops?.length ?? 0;
-  const at = (event) => {
+  const pointed = (event) => {
     const box = body.getBoundingClientRect();
     return under(place, event.clientX - box.left, event.clientY - box.top, tokens, ops);
   };
-  const say = (text) => { readout.textContent = text ?? sayChosen(answer, chosen); };
-  body.addEventListener("pointermove", (event) => say(sayUnder(answer, at(event))));
+  const say = (text) => { readout.textContent = text ?? sayChosen(answer, info, chosen); };
+  body.addEventListener("pointermove", (event) => say(sayUnder(answer, info, pointed(event))));
   body.addEventListener("pointerleave", () => say());
   body.addEventListener("click", (event) => {
-    const { token, unit } = at(event);
+    const { token, unit } = pointed(event);
     if (token >= 0) choose({ token, ...(unit >= 0 ? { unit } : {}) });
   });
   const onkeydown = (event) => move(event, chosen, tokens, place.order, choose);
-  const name = `Figure of ${info.name}: the arrow keys choose token and unit`;
+  const name = `Figure of ${info.name}: the arrow keys choose ${columnOf(info)} and unit`;
   const box = { class: "figure", tabindex: 0, role: "group", "aria-label": name, onkeydown };
   return html("div", box, html("div", { class: "labels" }, labels), body);
 }
@@ -157,9 +159,9 @@ function move(event, { token, unit }, tokens, order, choose) {
   choose(target);
 }
 
-function sayUnder(answer, { token, op, unit }) {
+function sayUnder(answer, info, { token, op, unit }) {
   if (token < 0) return null;
-  const name = `“${visible(answer.tokens[token])}”`;
+  const name = at(answer, info, token);
   if (op >= 0) {
     const [mean, own] = [answer.weights, answer.unit.weights].map((rows) => rows[token][op].toFixed(3));
     return `${name}, ${answer.ops[op]}: mean weight ${mean}, in unit ${answer.unit.index} ${own}`;
