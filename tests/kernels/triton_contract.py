@@ -601,6 +601,8 @@ SIZES = {
     "many sequences": {"steps": 3, "batch": 2**30, "hidden": 33, "controller": 17},
     "many units": {"steps": 2, "batch": 20, "hidden": 2**16, "controller": 2**16},
 }
+CHECKED = interpreter.InterpreterOptions(debug=True)
+"""Every sum and product of integers is checked; without `debug` none is."""
 LARGE: dict[str, dict[str, Any]] = {
     "controller": {"masks": ("state", "zoneout", "allowed", "resets"), "controller": 7},
     "after": {"reset": "after", "batch_sizes": (5, 5, 5)},
@@ -635,7 +637,7 @@ def test_offsets_need_64_bits(regime: str, option: str, size: str, monkeypatch: 
     kernels = launches_of(single(("keep", "max", "replace"), steps=3, **LARGE[option]), monkeypatch)
     sizes, reached = SIZES[size], [0]
     builder = type(interpreter.interpreter_builder)
-    monkeypatch.setattr(interpreter.interpreter_builder, "options", interpreter.InterpreterOptions())
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", CHECKED)
     monkeypatch.setattr(interpreter.GridExecutor, "_init_args_hst", lambda self, args, options: (args, options))
     monkeypatch.setattr(interpreter.GridExecutor, "_restore_args_dev", lambda self, *args: None)
 
@@ -661,6 +663,21 @@ def test_offsets_need_64_bits(regime: str, option: str, size: str, monkeypatch: 
             monkeypatch.setattr(builder, "set_grid_idx", place)
             function[(1,)](**large)
         assert max(reached) > 2**33 or (wide and "hh" not in given), function.fn.__name__
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _multiplied(a, b, found):  # type: ignore[no-untyped-def]
+    tl.store(found, a * b)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU checks no integer")
+def test_numbers_that_do_not_fit_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", CHECKED)
+    found = torch.zeros(1, dtype=torch.int64)
+    _multiplied[(1,)](2**15, 2**15, found)
+    assert found == 2**30
+    with pytest.raises(interpreter.InterpreterError, match="int32 overflow"):
+        _multiplied[(1,)](2**30, 33, found)
 
 
 def enlarged(given: dict[str, Any], sizes: dict[str, int], wide: bool) -> dict[str, Any]:
