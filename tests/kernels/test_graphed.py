@@ -10,6 +10,7 @@ import pytest
 import torch
 from kernel_calls import UNEVEN, assert_close, everything, gradients, leaves_of
 from kernel_calls import make_call as any_call
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 import mufuru
@@ -221,12 +222,37 @@ def test_the_choice(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice.choose(call, "auto") is reference.sequence
 
 
-def test_the_warning_says_which_way_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warning_names_graphs_where_they_are_a_way_out(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(choice, "_warn_of_reference", lambda device, reason, *given: told.append(given))
+    monkeypatch.setitem(graphed.CAPTURES, "cuda", stand_in)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        call = make_call()._replace(x=torch.empty(15, 3, dtype=torch.float64, device="cuda"))
+    for wanted in ("1", "0"):
+        monkeypatch.setenv("MUFURU_GRAPHS", wanted)
+        choice.choose(call, "auto")
+    choice.choose(call._replace(unit=make_call(("keep", torch.hypot)).unit), "auto")
+    with forward_ad.dual_level():
+        choice.choose(call, "auto")
+    assert told == [(True, True), (False, True), (False, False), (False, False)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "words"),
+    [
+        ("0", (False, True), "cuda, step by step, .*: a reason. Change that, set MUFURU_GRAPHS=1 to capture it, move"),
+        ("0", (False, False), "cuda, step by step, .*: a reason. Change that, move model and input"),
+        ("1", (True, True), "cuda, as a captured graph .*: a reason. Change that, move model and input"),
+        ("1", (False, False), "cuda, step by step, .*: a reason. Change that, move model and input"),
+    ],
+)
+def test_the_warning_says_which_way_it_is(
+    wanted: str, given: tuple[bool, bool], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(choice, "_warned", set())
-    with pytest.warns(MuFuRUKernelWarning, match="cuda, step by step, .*: a reason. Change that, set MUFURU_GRAPHS=1"):
-        choice._warn_of_reference("cuda", "a reason", False)
-    with pytest.warns(MuFuRUKernelWarning, match="cuda, as a captured graph .* Change that, move model and input"):
-        choice._warn_of_reference("cuda", "another", True)
+    monkeypatch.setenv("MUFURU_GRAPHS", wanted)
+    with pytest.warns(MuFuRUKernelWarning, match=words):
+        choice._warn_of_reference("cuda", "a reason", *given)
 
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, and a build of torch for it")

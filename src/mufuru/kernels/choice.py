@@ -112,16 +112,17 @@ def _by_device(call: Call) -> Sequence | None:
         if not reason:
             sequence: Sequence = module.sequence
             return sequence
-    by_graphs = device in graphed.CAPTURES and _may_be_graphed(call)
+    possible = device in graphed.CAPTURES and _may_be_graphed(call)
+    by_graphs = possible and not torch.compiler.is_compiling() and graphed.wanted()
     if device not in ("cpu", "meta"):
-        _warn_of_reference(device, reason, by_graphs)
+        _warn_of_reference(device, reason, by_graphs, possible)
     return operators.opaque_reference if by_graphs else None
 
 
 def _may_be_graphed(call: Call) -> bool:
     """Whether the reference may be one operator here, which runs as a captured graph: not where Python must be seen."""
-    if torch.compiler.is_compiling() or not graphed.wanted() or call.unit.python_ops:
-        return False
+    if torch.compiler.is_compiling() or call.unit.python_ops:
+        return not call.unit.python_ops
     watched = torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state()
     return not watched and forward_ad._current_level < 0
 
@@ -143,17 +144,16 @@ _warned: set[tuple[str, str]] = set()
 
 
 @known_when_traced
-def _warn_of_reference(device: str, reason: str, by_graphs: bool) -> None:
+def _warn_of_reference(device: str, reason: str, by_graphs: bool, possible: bool) -> None:
     """Warn once per process and reason: on such a device, a loop in Python is far slower than the device could be."""
     if (device, reason) in _warned:
         return
     _warned.add((device, reason))
     way = "as a captured graph for shapes that come again" if by_graphs else "step by step"
-    graphs = "set MUFURU_GRAPHS=1 if operations are built in, "
+    graphs = "set MUFURU_GRAPHS=1 to capture it, " if possible and not graphed.wanted() else ""
     message = (
         f"the reference kernel runs on {device}, {way}, and far slower than a fused kernel: {reason}. Change that, "
-        f"{'' if by_graphs or device not in graphed.CAPTURES else graphs}move model and input to the CPU, or ask for "
-        "kernel='reference', which does not warn"
+        f"{graphs}move model and input to the CPU, or ask for kernel='reference', which does not warn"
     )
     warnings.warn(message, MuFuRUKernelWarning, stacklevel=2)
 
