@@ -9,7 +9,7 @@ from cost_tables import table
 
 def large(record: dict[str, Any]) -> str:
     """Return the table of a record."""
-    rows = [("text", "tokens", "", "token file", "tokenised in", "largest memory", "of a helper")]
+    rows = [("text", "tokens", "", "token file", "tokenised in", "memory of training", "of tokenising")]
     for row in record["rows"]:
         rows.append((
             f"{row['bytes'] / 1e6:,.0f} MB",
