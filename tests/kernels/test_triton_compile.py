@@ -52,7 +52,7 @@ def units(regime: str, number: str, target: str, **options: Any) -> int:
 NUMBERS = ("bfloat16", "float16", *PRECISIONS.values())
 """The kinds of products: half precision, and float32 by how its products multiply."""
 ALWAYS = {
-    ("persistent", "bfloat16", "sm_80"), ("persistent", "ieee", "sm_100"), ("persistent", "float16", "gfx942"),
+    ("persistent", "bfloat16", "sm_100"), ("persistent", "ieee", "sm_80"), ("persistent", "float16", "gfx942"),
     ("tiled", "bfloat16", "sm_90"), ("tiled", "tf32", "sm_100"), ("tiled", "ieee", "gfx942"),
     ("stepwise", "tf32x3", "sm_80"), ("stepwise", "float16", "sm_90"),
 }  # fmt: skip
