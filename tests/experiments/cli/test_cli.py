@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,15 @@ def test_doctor_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["kernel"]["library"] == library.status().state
     assert found["machine"]["cores"] >= 1
     assert found["extras"]["experiments"]["tyro"]
+
+
+def test_doctor_knows_the_extras() -> None:
+    settings = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    extras = tomllib.loads(settings)["project"]["optional-dependencies"]
+    # what the documentation, the developers, one example and one benchmark need
+    assert set(extras) - set(doctor.EXTRAS) == {"docs", "dev", "darts", "own-data"}
+    for extra, packages in doctor.EXTRAS.items():
+        assert set(packages) <= set(extras[extra]), extra
 
 
 def test_doctor_says_what_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,15 @@ EXAMPLES = """\
 EXTRAS = {
     "experiments": NEEDED,
     "bpe": ("tokenizers",),
+    "cluster": ("fsspec", "ray"),
     "explore": ("starlette", "uvicorn"),
     "hub": ("huggingface_hub", "safetensors"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "search": ("optuna",),
+    "sklearn": ("scikit-learn",),
+    "tag": ("seqeval",),
     "tensorboard": ("tensorboard",),
+    "torchrl": ("torchrl",),
 }
 """Packages that `pip install '.[NAME]'` adds."""
 VARIABLES = (
