@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -154,6 +155,12 @@ def test_a_url_without_its_package_names_it() -> None:
     fsspec.register_implementation("moon", "no_such_package.Moon", clobber=True, errtxt="Install no_such_package")
     with pytest.raises(PlaceError, match=r"^moon:// needs a package that is not installed here: Install no_such_pack"):
         Remote("moon://crater/runs")
+
+
+def test_without_fsspec_no_url_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(PlaceError, match=r"^s3:// needs a package that is not installed here: .*fsspec"):
+        Remote("s3://bucket/runs")
 
 
 def test_an_unknown_url_is_refused() -> None:

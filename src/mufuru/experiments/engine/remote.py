@@ -36,10 +36,10 @@ class Remote:
     """A folder behind a URL of fsspec."""
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
         self.url, protocol = url.rstrip("/"), url.partition("://")[0]
         try:
+            import fsspec
+
             self.files, self.path = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
             raise PlaceError(f"{protocol}:// needs a package that is not installed here: {error}") from None
