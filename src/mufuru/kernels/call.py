@@ -15,8 +15,11 @@ from torch import Tensor
 
 from mufuru.tensors import Shape, rows
 from mufuru.unit import STEMS, WEIGHTS, Unit, Weights
+from mufuru.validate import ORDINARY
 
 F = TypeVar("F", bound=Callable[..., Any])
+PLAIN = frozenset({*ORDINARY, type(None)})
+"""Types of the tensors of an ordinary call."""
 Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor]]
 """Where a kernel keeps weights in its own form from one call to the next, with a key that shows whether they hold."""
 
@@ -149,6 +152,17 @@ def known_when_traced(function: F) -> F:
 def exporting() -> bool:
     """Whether a program is made that other processes may run; in a graph torch 2.10's own answer is wrong."""
     return torch.compiler.is_exporting()
+
+
+def transform_obstacle(call: Call) -> str:
+    """Why no kernel but the reference can do a call inside function transforms; empty if others may."""
+    if torch.compiler.is_compiling():
+        return "a compiler cannot differentiate it inside function transforms"
+    if torch._C._len_torch_dispatch_stack():
+        return "what records operators would miss it inside function transforms"
+    if not {type(tensor) for tensor in (call.x, call.s0, call.k0, *call.weights)} <= PLAIN:
+        return "it takes no tensor subclasses inside function transforms"
+    return ""
 
 
 @known_when_traced

@@ -13,11 +13,21 @@ from torch._C._functorch import is_legacy_batchedtensor as is_legacy_batched
 from torch.autograd import forward_ad
 
 from mufuru.kernels import compute, custom, library
-from mufuru.kernels.call import N_DIFFERENTIABLE, Call, Result, Settings, exporting, known_when_traced
+from mufuru.kernels.call import (
+    N_DIFFERENTIABLE,
+    PLAIN,
+    Call,
+    Result,
+    Settings,
+    exporting,
+    known_when_traced,
+    transform_obstacle,
+)
 from mufuru.kernels.operators import (
     N_GRADS,
     N_INPUTS,
     N_SAVED,
+    Gradient,
     filled,
     keepable,
     kept,
@@ -25,12 +35,8 @@ from mufuru.kernels.operators import (
     one_by_one,
     options_of,
     result_of,
-    second_derivatives,
 )  # fmt: skip
 from mufuru.kernels.problem import MAX_OPS
-from mufuru.validate import ORDINARY
-
-_EAGER = frozenset({*ORDINARY, type(None)})
 
 
 def obstacle(call: Call) -> str:
@@ -56,13 +62,9 @@ def missing_library() -> str:
 def _transform_obstacle(call: Call) -> str:
     if not torch._C._are_functorch_transforms_active():
         return ""
-    if torch.compiler.is_compiling():
-        return "a compiler cannot differentiate it inside function transforms"
-    if torch._C._len_torch_dispatch_stack():
-        return "what records operators would miss it inside function transforms"
-    if not {type(tensor) for tensor in (call.x, call.s0, call.k0, *call.weights)} <= _EAGER:
-        return "it takes no tensor subclasses inside function transforms"
-    return "functionalize has no rule for its gradient" if _functionalized_gradient() else ""
+    return transform_obstacle(call) or (
+        "functionalize has no rule for its gradient" if _functionalized_gradient() else ""
+    )
 
 
 def _python_obstacle(call: Call) -> str:
@@ -118,7 +120,7 @@ def _in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def _are_ordinary(tensors: Iterable[Tensor | None]) -> bool:
-    return _EAGER.issuperset(map(type, tensors))
+    return PLAIN.issuperset(map(type, tensors))
 
 
 def _functionalizing() -> list[bool]:
@@ -167,23 +169,11 @@ class _Transformable(torch.autograd.Function):
         return one_by_one(_Transformable.apply, info.batch_size, in_dims, args)
 
 
-class _Backward(torch.autograd.Function):
-    """The gradient as a separate function, with second derivatives by the reference kernel."""
-
+class _Backward(Gradient):
     @staticmethod
     def forward(settings: Settings, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:
         grads, inputs, saved = tensors[:N_GRADS], tensors[N_GRADS:-N_SAVED], tensors[-N_SAVED:]
         return filled(compute.backward(grads, settings.call(inputs), saved, needs_x), inputs[1])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[2 : 2 + N_GRADS + N_INPUTS])
-        ctx.settings = inputs[0]
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, None, *second_derivatives(ctx.settings.call, ctx.saved_tensors, grads), *[None] * N_SAVED
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:

@@ -167,7 +167,7 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(*args: Any) -> tuple[Tensor, ...]:
-    grads, tensors, options, saved, needs_x = _split(args)
+    grads, tensors, options, saved, needs_x = parted(args)
     custom.check_in_graph(options.codes, native=not options.on_reference)
     if options.on_reference:
         gradients = _graphed(
@@ -213,10 +213,10 @@ def options_from(args: Sequence[Any]) -> Options:
     return Options(tuple(args[0]), *args[1:])
 
 
-def _split(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], Options, tuple[Any, ...], bool]:
-    """The arguments of `mufuru::backward`: gradients, inputs, options, saved tensors, whether x needs a gradient."""
+def parted(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], Options, tuple[Any, ...], bool]:
+    """Part the arguments of a backward operator: gradients, inputs, options, saved tensors, whether x needs one."""
     a, b, c = N_GRADS, N_GRADS + N_INPUTS, N_GRADS + N_INPUTS + N_OPTIONS
-    return args[:a], args[a:b], options_from(args[b:c]), args[c : c + N_SAVED], args[-1]
+    return args[:a], args[a:b], options_from(args[b:c]), args[c:-1], args[-1]
 
 
 def count(shapes: Sequence[Any]) -> int:
@@ -259,12 +259,32 @@ def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
-    _, tensors, _, _, needs_x = _split(args)
+    _, tensors, _, _, needs_x = parted(args)
+    return empty_gradients(tensors, needs_x)
+
+
+def empty_gradients(tensors: Sequence[Any], needs_x: bool) -> tuple[Tensor, ...]:
+    """Return tensors of the sizes of the gradients by the inputs; an empty one where there is none."""
     like = [tensors[0] if needs_x else None, *tensors[1:N_DIFFERENTIABLE]]
     return tuple(
         tensors[1].new_empty(0) if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format)
         for tensor in like
     )
+
+
+class Gradient(torch.autograd.Function):
+    """The gradient as a separate function of settings, whether x needs one, gradients, inputs and saved tensors; with
+    second derivatives by the reference kernel."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[2 : 2 + N_GRADS + N_INPUTS])
+        ctx.settings, ctx.saved = inputs[0], len(inputs) - 2 - N_GRADS - N_INPUTS
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, None, *second_derivatives(ctx.settings.call, ctx.saved_tensors, grads), *[None] * ctx.saved
 
 
 torch.library.register_fake("mufuru::forward", _forward_fake, lib=_library)
@@ -286,20 +306,22 @@ def _differentiate_forward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | No
 torch.library.register_autograd("mufuru::forward", _differentiate_forward, setup_context=_setup_forward, lib=_library)
 
 
-def _setup_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    grads, tensors, options, _, _ = _split(inputs)
-    ctx.save_for_backward(*grads, *tensors)
-    ctx.options = options
+def differentiate_twice(name: str, library: Any) -> None:
+    """Register the second derivatives of a backward operator."""
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        grads, tensors, options, saved, _ = parted(inputs)
+        ctx.save_for_backward(*grads, *tensors)
+        ctx.options, ctx.saved = options, len(saved)
+
+    def differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        second = second_derivatives(lambda tensors: call_of(tensors, ctx.options), ctx.saved_tensors, grads)
+        return *second, *[None] * (N_OPTIONS + ctx.saved + 1)
+
+    torch.library.register_autograd(name, differentiate, setup_context=setup, lib=library)
 
 
-def _differentiate_backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    second = second_derivatives(lambda tensors: call_of(tensors, ctx.options), ctx.saved_tensors, grads)
-    return *second, *[None] * (N_OPTIONS + N_SAVED + 1)
-
-
-torch.library.register_autograd(
-    "mufuru::backward", _differentiate_backward, setup_context=_setup_backward, lib=_library
-)  # fmt: skip
+differentiate_twice("mufuru::backward", _library)
 
 
 def second_derivatives(

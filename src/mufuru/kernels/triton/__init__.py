@@ -11,10 +11,7 @@ import torch
 from torch.autograd import forward_ad
 
 from mufuru.kernels import custom
-from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when_traced
-from mufuru.validate import ORDINARY
-
-_ORDINARY = frozenset({*ORDINARY, type(None)})
+from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when_traced, transform_obstacle
 
 
 def obstacle(call: Call) -> str:
@@ -37,12 +34,8 @@ def _transform_obstacle(call: Call) -> str:
         return "an exported program may run where it is not"
     if not torch._C._are_functorch_transforms_active():
         return ""
-    if torch.compiler.is_compiling():
-        return "a compiler cannot differentiate it inside function transforms"
-    if torch._C._len_torch_dispatch_stack():
-        return "what records operators would miss it inside function transforms"
-    if not {type(tensor) for tensor in (call.x, call.s0, call.k0, *call.weights)} <= _ORDINARY:
-        return "it takes no tensor subclasses inside function transforms"
+    if reason := transform_obstacle(call):
+        return reason
     functionalize = torch._C._functorch.TransformType.Functionalize
     levels = torch._C._functorch.get_interpreter_stack() or ()
     return "it cannot be functionalized" if any(level.key() == functionalize for level in levels) else ""

@@ -21,9 +21,11 @@ from mufuru.kernels.operators import (
     SCHEMA_GRADS,
     SCHEMA_INPUTS,
     SCHEMA_OPTIONS,
-    Options,
+    Gradient,
     call_of,
     count,
+    differentiate_twice,
+    empty_gradients,
     filled,
     keepable,
     kept,
@@ -32,8 +34,8 @@ from mufuru.kernels.operators import (
     one_by_one,
     options_from,
     options_of,
+    parted,
     result_of,
-    second_derivatives,
 )
 from mufuru.kernels.triton import passes
 from mufuru.kernels.triton.checks import checked_call, checked_gradients
@@ -71,7 +73,7 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(*args: Any) -> tuple[Tensor, ...]:
-    grads, tensors, options, saved, needs_x = _split(args)
+    grads, tensors, options, saved, needs_x = parted(args)
     custom.check_in_graph(options.codes, native=True)
     _check_kept(call_of(tensors, options), saved[0])
     call = checked_call(tensors, options)
@@ -90,12 +92,6 @@ def _check_kept(call: Call, output: Tensor) -> None:
             )
 
 
-def _split(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], Options, tuple[Any, ...], bool]:
-    """The arguments of the backward operator: gradients, inputs, options, kept tensors, whether x needs a gradient."""
-    a, b, c = N_GRADS, N_GRADS + N_INPUTS, N_GRADS + N_INPUTS + N_OPTIONS
-    return args[:a], args[a:b], options_from(args[b:c]), args[c : c + N_SAVED], args[-1]
-
-
 _library.impl("triton_forward", _forward, "CompositeExplicitAutograd")
 _library.impl("triton_backward", _backward, "CompositeExplicitAutograd")
 _forward_op, _backward_op = torch.ops.mufuru.triton_forward, torch.ops.mufuru.triton_backward
@@ -112,12 +108,8 @@ def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
-    _, tensors, _, _, needs_x = _split(args)
-    like = [tensors[0] if needs_x else None, *tensors[1:N_DIFFERENTIABLE]]
-    return tuple(
-        tensors[1].new_empty(0) if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        for tensor in like
-    )
+    _, tensors, _, _, needs_x = parted(args)
+    return empty_gradients(tensors, needs_x)
 
 
 torch.library.register_fake("mufuru::triton_forward", _forward_fake, lib=_library)
@@ -141,23 +133,10 @@ def _differentiate_forward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | No
     return *needed(result, tensors, needs), *[None] * N_OPTIONS
 
 
-def _setup_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    grads, tensors, options, _, _ = _split(inputs)
-    ctx.save_for_backward(*grads, *tensors)
-    ctx.options = options
-
-
-def _differentiate_backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    second = second_derivatives(lambda tensors: call_of(tensors, ctx.options), ctx.saved_tensors, grads)
-    return *second, *[None] * (N_OPTIONS + N_SAVED + 1)
-
-
 torch.library.register_autograd(
     "mufuru::triton_forward", _differentiate_forward, setup_context=_setup_forward, lib=_library
 )  # fmt: skip
-torch.library.register_autograd(
-    "mufuru::triton_backward", _differentiate_backward, setup_context=_setup_backward, lib=_library
-)  # fmt: skip
+differentiate_twice("mufuru::triton_backward", _library)
 
 
 class _Transformable(torch.autograd.Function):
@@ -186,23 +165,11 @@ class _Transformable(torch.autograd.Function):
         return one_by_one(_Transformable.apply, info.batch_size, in_dims, args)
 
 
-class _TransformableBackward(torch.autograd.Function):
-    """The gradient as a separate function, with second derivatives by the reference kernel."""
-
+class _TransformableBackward(Gradient):
     @staticmethod
     def forward(settings: Settings, needs_x: bool, *tensors: Any) -> tuple[Tensor, ...]:
         grads, inputs, (output, states_k) = tensors[:N_GRADS], tensors[N_GRADS:-N_SAVED], tensors[-N_SAVED:]
         return filled(passes.backward(grads, settings.call(inputs), output, states_k, needs_x), inputs[1])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[2 : 2 + N_GRADS + N_INPUTS])
-        ctx.settings = inputs[0]
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, None, *second_derivatives(ctx.settings.call, ctx.saved_tensors, grads), *[None] * N_SAVED
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
