@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mufuru.experiments.cli.usage import Flag, Output, UsageError, check_range, parse_both
+from mufuru.experiments.cli.usage import Flag, Output, Preset, UsageError, check_range, parse_both
 from mufuru.experiments.engine.errors import Failure
 from mufuru.experiments.engine.sweep import Where
 from mufuru.experiments.record import RunFolder, read_json
@@ -57,8 +57,7 @@ class Options:
     """Seed of the drawn settings."""
     grace: int = 1
     """Validations that asha gives every run before it may stop it."""
-    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Settings to start from, by default the first preset; the options below change them."""
+    preset: Preset = None
     output: Output = None
     """Folder of the sweep; None for a folder in runs/ named after the task."""
     jobs: Jobs = None

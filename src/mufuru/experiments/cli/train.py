@@ -4,13 +4,12 @@ import argparse
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
 from mufuru.experiments.cli import show_metrics
-from mufuru.experiments.cli.usage import MOST_THREADS, Flag, Folder, Output, UsageError, check_range, parse_both
+from mufuru.experiments.cli.usage import MOST_THREADS, Flag, Folder, Output, Preset, UsageError, check_range, parse_both
 from mufuru.experiments.engine import fit, progress_for, read_config, torchrun
 from mufuru.experiments.record import RecordError, RunFolder, read_json
 from mufuru.experiments.settings import SettingError, choose
@@ -22,8 +21,7 @@ from mufuru_command import ending_at_once
 class Options:
     """Options that are not settings of the run itself."""
 
-    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Settings to start from, by default the first preset; the options below change them."""
+    preset: Preset = None
     output: Output = None
     """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     resume: Folder = None

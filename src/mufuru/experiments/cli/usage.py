@@ -19,6 +19,9 @@ Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="
 File = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")]
 Output = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+Preset = Annotated[str | None, tyro.conf.arg(metavar="NAME", help=(
+    "Settings to start from, by default the first preset; the options below change them."
+))]  # fmt: skip
 Split = Literal["train", "valid", "test"]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 AsJson = Annotated[Flag, tyro.conf.arg(help="Print JSON.")]
