@@ -157,6 +157,14 @@ class Measure:
     def name(self) -> str:
         return f"{self.key}, {self.unit}" if self.unit else self.key
 
+    @property
+    def in_words(self) -> str:
+        """How a mean is written, with its interval."""
+        bounded = self.lowest > -math.inf or self.highest < math.inf
+        other = f"; a bootstrap where t goes past what is possible in {FEWEST_TO_RESAMPLE} runs or more"
+        other = other if bounded else ""
+        return f"mean over the seeds and, in brackets, its 95 % interval (Student's t{other}; n/a for one run)"
+
     def by_seed(self, records: Iterable[Record], split: str = "test") -> dict[int, float]:
         """Return the measure of each seed, of records that differ in nothing else."""
         values: dict[int, float] = {}

@@ -1,7 +1,6 @@
 """Runs as tables and figures: results by model, by cell and by change; and settings, versions and commands."""
 
 import json
-import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import figures, plots, runs
 from mufuru.experiments.report.figures import Look
-from mufuru.experiments.report.measure import FEWEST_TO_RESAMPLE, PERPLEXITY, Measure
+from mufuru.experiments.report.measure import PERPLEXITY, Measure
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
 from mufuru.experiments.report.runs import Lines, Runs
 from mufuru.experiments.settings import flat
@@ -20,13 +19,6 @@ Numbers = Mapping[str, float]
 """The paper's results by model."""
 MANY = 4
 """Maximum lists to write out; more are counted."""
-
-
-def in_words(measure: Measure) -> str:
-    """Describe a mean and its interval."""
-    bounded = measure.lowest > -math.inf or measure.highest < math.inf
-    other = f"; a bootstrap where t goes past what is possible in {FEWEST_TO_RESAMPLE} runs or more" if bounded else ""
-    return f"mean over the seeds and, in brackets, its 95 % interval (Student's t{other}; n/a for one run)"
 
 
 def table(lines: Lines, measure: Measure, caption: str, against: str, published: Numbers | None) -> Table:
@@ -67,7 +59,7 @@ def models(
 ) -> list[Block]:
     """Return a figure, if it has a name, and a table of these lines."""
     shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
-    return [*shown, table(lines, measure, f"{caption}: {in_words(measure)}", against, published)]
+    return [*shown, table(lines, measure, f"{caption}: {measure.in_words}", against, published)]
 
 
 def section(

@@ -22,8 +22,6 @@ from mufuru.experiments.reproduce.logic_claims import CLAIMS
 from mufuru.experiments.reproduce.logic_probes import probes
 from mufuru.experiments.reproduce.logic_runs import (
     GATES,
-    GUESSING,
-    INTERVAL,
     SETTINGS,
     SHARE,
     SIZE,
@@ -133,7 +131,7 @@ def ablations() -> Iterator[tuple[str, tuple[str, ...]]]:
             yield f"only-{op}", (*GATES, op)
 
 
-LEVELS = {"guessing": GUESSING, "last gate alone": known_from_last(1), "last two gates": known_from_last(2)}
+LEVELS = {"guessing": known_from_last(0), "last gate alone": known_from_last(1), "last two gates": known_from_last(2)}
 """Accuracies that need little or no memory."""
 LEAST_ERROR = 0.5e-3
 """Half a formula of the thousand that a run is tested on."""
@@ -179,12 +177,14 @@ def accuracy(records: Runs, part: str) -> list[Block]:
         Picture(
             f"accuracy-{part}", lambda: plots.by_size(lines, names, SHARE, LEVELS, least), f"{alt}; {BELOW}", caption
         ),
-        by_size(here, f"Test accuracy: {INTERVAL}", mean_accuracy, "the difference, seed by seed"),
+        by_size(here, f"Test accuracy: {SHARE.in_words}", mean_accuracy, "the difference, seed by seed"),
         by_size(here, REACHED, lambda some: reached(SHARE.summary(some))),
-        by_size(
-            here, f"Training accuracy minus test accuracy, run by run: {INTERVAL}", lambda some: SHARE.change(gap(some))
-        ),
+        by_size(here, f"Training accuracy minus test accuracy, run by run: {SHARE.in_words}", overfitting),
     ]
+
+
+def overfitting(records: Runs) -> str:
+    return SHARE.change(gap(records))
 
 
 short = partial(accuracy, part="short")
@@ -213,7 +213,7 @@ def equal_parameters(records: Runs) -> list[Block]:
             )
             rows.append((one, two, *map(mean_accuracy, pair), SHARE.change(SHARE.difference(*pair))))
     head = ("MuFuRU, parameters", "GRU, parameters", "MuFuRU", "GRU", "MuFuRU − GRU")
-    caption = f"Test accuracy at about equal parameters: {INTERVAL}. Last column: the difference, seed by seed"
+    caption = f"Test accuracy at about equal parameters: {SHARE.in_words}. Last column: the difference, seed by seed"
     return [Table(caption, head, tuple(rows))] if rows else []
 
 

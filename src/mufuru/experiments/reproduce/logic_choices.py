@@ -14,7 +14,6 @@ from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.logic_runs import (
     GATES,
     GUESSING,
-    INTERVAL,
     SETTINGS,
     SHARE,
     SIZE,
@@ -83,7 +82,7 @@ def choice_table(records: Runs, size: int) -> Table:
     by_choice = sorted(runs.grouped(runs.where(records, cell__hidden_size=size), choice).items())
     rows = {(f"{rate:g}", str(batch), start): some for (rate, batch, start), some in by_choice}
     head = ("learning rate", "batch size", "first values")
-    return pivot(rows, head, f"Test accuracy with {size} units: {INTERVAL}", mean_accuracy, "seed by seed")
+    return pivot(rows, head, f"Test accuracy with {size} units: {SHARE.in_words}", mean_accuracy, "seed by seed")
 
 
 def choice_maps(records: Runs) -> Figure:
@@ -154,7 +153,7 @@ def ablation(records: Runs) -> list[Block]:
         for name, some in lines.items():
             summary, change = SHARE.summary(some), None if name == ALL else SHARE.difference(some, lines.get(ALL, ()))
             rows.append((name, SHARE.interval(summary), reached(summary), SHARE.change(change)))
-        words = f"Test accuracy with {size} units: {INTERVAL}. Last column: seed by seed"
+        words = f"Test accuracy with {size} units: {SHARE.in_words}. Last column: seed by seed"
         blocks.append(Table(words, head, tuple(rows)))
     return blocks
 
@@ -198,6 +197,6 @@ def features(records: Runs) -> list[Block]:
         blocks.append(inspection.picture(f"features-{number}", panels, words))
         blocks += [Folded(f"{name}: the weights as a table", inspection.table(w, name)) for name, w in panels.items()]
     head = ("learning rate", "hidden size", "sigmoid", "tanh", "sigmoid − tanh")
-    caption = f"Test accuracy by the activation of the features: {INTERVAL}. Difference: seed by seed"
+    caption = f"Test accuracy by the activation of the features: {SHARE.in_words}. Difference: seed by seed"
     reach = tuple(f"{name}, {SOLVED} or more" for name in ("sigmoid", "tanh"))
     return [Table(caption, (*head, *reach), tuple(rows)), *blocks]

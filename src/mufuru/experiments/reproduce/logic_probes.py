@@ -8,7 +8,7 @@ from mufuru.experiments.report.inspection import BELOW
 from mufuru.experiments.report.measure import NOISE, summarise
 from mufuru.experiments.report.page import Block, Picture, Table, count
 from mufuru.experiments.report.runs import Runs, of_part
-from mufuru.experiments.reproduce.logic_runs import INTERVAL, SHARE, SIZE, SOLVED, mean_accuracy, share
+from mufuru.experiments.reproduce.logic_runs import SHARE, SIZE, SOLVED, mean_accuracy, share
 from mufuru.experiments.tasks.logic.formulae import TOKENS
 
 
@@ -26,8 +26,8 @@ def probes(records: Runs) -> list[Block]:
     head = ("learning rate", "units", "model", "parameters", "test accuracy", f"{SOLVED} or more")
     longer = ("XOR and XNOR alone", f"gates at {SOLVED}: median, most")
     caption = (
-        f"The test, and 1,000 formulae of 11 to 250 gates that never reset: {INTERVAL}. The last column is the number "
-        f"of gates up to which formulae that never reset have an accuracy of {SOLVED}"
+        f"The test, and 1,000 formulae of 11 to 250 gates that never reset: {SHARE.in_words}. The last column is the "
+        f"number of gates up to which formulae that never reset have an accuracy of {SOLVED}"
     )
     return [Table(caption, (*head, *longer), tuple(rows)), *interventions(here), *one_unit(here)]
 

@@ -7,7 +7,6 @@ from mufuru.experiments.record import Record
 from mufuru.experiments.report import runs
 from mufuru.experiments.report.measure import NOISE, Measure, Summary, paired, wilson
 from mufuru.experiments.report.page import MISSING, Table
-from mufuru.experiments.report.results import in_words
 from mufuru.experiments.report.runs import Runs
 
 SHARE = Measure("accuracy", digits=3, lowest=0.0, highest=1.0)
@@ -22,7 +21,6 @@ GATES = ("keep", "replace")
 """The operations that a GRU has."""
 GUESSING = 0.5
 """Half of all formulae are true: every gate has its negation among the gates."""
-INTERVAL = in_words(SHARE)
 
 
 def at(records: Runs, cell: str, size: int = SIZE) -> list[Record]:
