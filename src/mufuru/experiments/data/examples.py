@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -75,18 +75,29 @@ class Labelled:
         return digest.hexdigest()
 
 
-def files_of(path: str | Path, valid: str | Path | None, test: str | Path | None) -> dict[str, Path]:
+class Parts(TypedDict, total=False):
+    """Files of validation and test; without them what is held out of training, and the seed that draws it."""
+
+    valid: str | Path | None
+    test: str | Path | None
+    held_out: tuple[float, float]
+    seed: int
+
+
+def files_of(path: str | Path, parts: Parts) -> dict[str, Path]:
     """Return the file of each part that has one; no file can be in two."""
-    files = {part: Path(file) for part, file in zip(PARTS, (path, valid, test), strict=True) if file}
+    given = path, parts.get("valid"), parts.get("test")
+    files = {part: Path(file) for part, file in zip(PARTS, given, strict=True) if file}
     check_apart({part: [file] for part, file in files.items()})
     return files
 
 
-def missing_parts(parts: Collection[str], held_out: tuple[float, float], seed: int) -> tuple[dict[str, float], str]:
-    """Return the fractions of the parts that have no file, held out of training, and the words that say so."""
-    shares = {part: share for part, share in zip(("valid", "test"), held_out, strict=True) if part not in parts}
+def missing_parts(there: Collection[str], parts: Parts) -> tuple[dict[str, float], int, str]:
+    """Return the fractions of the parts that have no file, held out of training, the seed, and words for it."""
+    held_out, seed = parts.get("held_out", (0.1, 0.1)), parts.get("seed", 0)
+    shares = {part: share for part, share in zip(("valid", "test"), held_out, strict=True) if part not in there}
     words = " and ".join(PARTS[part] for part in shares)
-    return shares, f"; {words} held out of training with seed {seed}" if shares else ""
+    return shares, seed, f"; {words} held out of training with seed {seed}" if shares else ""
 
 
 def counted(parts: Mapping[str, Sized]) -> str:

@@ -3,11 +3,21 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import torch
 
 from mufuru.experiments.data import PARTS, DataError
-from mufuru.experiments.data.examples import Examples, Kind, Labelled, counted, files_of, missing_parts, stratified
+from mufuru.experiments.data.examples import (
+    Examples,
+    Kind,
+    Labelled,
+    Parts,
+    counted,
+    files_of,
+    missing_parts,
+    stratified,
+)
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite
 from mufuru.experiments.data.readers import Example, Reader, guess_format
@@ -20,15 +30,12 @@ FEW_FRACTIONS, FEW_NUMBERS, MANY_EACH = 10, 20, 20
 def load(
     path: str | Path,
     *,
-    valid: str | Path | None = None,
-    test: str | Path | None = None,
     text: str | None = None,
     label: str | None = None,
     split: str | None = None,
     format: Format | None = None,
     cut: Cut = "words",
-    held_out: tuple[float, float] = (0.1, 0.1),
-    seed: int = 0,
+    **given: Unpack[Parts],
 ) -> Labelled:
     """Read labelled sequences from a file, with `valid` and `test` from separate files, by a column, or held out.
 
@@ -37,7 +44,7 @@ def load(
     training: its fraction of `held_out`, drawn by `seed`, every class in proportion. Labels are those of training, in
     the order of the alphabet, or of their size if all are numbers; one that another part has alone is refused.
     """
-    paths = files_of(path, valid, test)
+    paths = files_of(path, given)
     guessed_format = format or guess_format(paths["train"], any((text, split)), label)
     reader = Reader(guessed_format, cut, (text, label, split))
     rows = divide({part: reader.read(file) for part, file in paths.items()}, paths["train"])
@@ -47,7 +54,7 @@ def load(
         doubts.append(f"{paths['train']}: the names of the columns look like {len(reader.channels)} channels, such as "
                       f"{', '.join(reader.channels[:3])}: give --format wide to read them so, or --format numeric for "
                       "a single long one")  # fmt: skip
-    held, drawn = missing_parts(rows, held_out, seed)
+    held, seed, drawn = missing_parts(rows, given)
     try:
         parts = {part: _examples(part_rows, labels, part) for part, part_rows in rows.items()}
         if held:

@@ -8,12 +8,12 @@ words and empty nodes are skipped. In JSON lines each is an object with two list
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack
 
 import torch
 
 from mufuru.experiments.data import DataError, tables
-from mufuru.experiments.data.examples import Examples, Labelled, counted, files_of
+from mufuru.experiments.data.examples import Examples, Labelled, Parts, counted, files_of
 from mufuru.experiments.data.lines import ending, read_lines
 from mufuru.experiments.data.targets import drawn_parts
 
@@ -44,22 +44,19 @@ class Tagged(Examples):
 def load(
     path: str | Path,
     *,
-    valid: str | Path | None = None,
-    test: str | Path | None = None,
     token: str | None = None,
     label: str | None = None,
     format: Format | None = None,
-    held_out: tuple[float, float] = (0.1, 0.1),
-    seed: int = 0,
+    **given: Unpack[Parts],
 ) -> Labelled:
     """Read sentences, with `valid` and `test` from files of their own or held out, drawn by `seed`.
 
     `token` and `label` are the columns' numbers, from 1, or the names of the lists in JSON lines. Labels are those of
     all parts, in the order of the alphabet.
     """
-    paths = files_of(path, valid, test)
+    paths = files_of(path, given)
     form = format or guess_format(paths["train"])
-    rows, drawn = drawn_parts({part: read(file, form, token, label) for part, file in paths.items()}, held_out, seed)
+    rows, drawn = drawn_parts({part: read(file, form, token, label) for part, file in paths.items()}, given)
     labels = tuple(sorted({name for some in rows.values() for row in some for name in row.labels}))
     if len(labels) < 2:
         raise DataError(f"{path}: all tokens have the label {labels[0]!r}, expected two labels or more: is it the "

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import torch
 
 from mufuru.experiments.data import DataError, tables
-from mufuru.experiments.data.examples import Examples, Kind, Labelled, counted, files_of, missing_parts
+from mufuru.experiments.data.examples import Examples, Kind, Labelled, Parts, counted, files_of, missing_parts
 from mufuru.experiments.data.labelled import check_alike, divide
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite, is_number
@@ -24,28 +24,25 @@ USUAL = ("target", "y", "value", "score", "price", "rating", "label", "output")
 def load(
     path: str | Path,
     *,
-    valid: str | Path | None = None,
-    test: str | Path | None = None,
-    text: str | None = None,
     target: str | None = None,
+    text: str | None = None,
     split: str | None = None,
     format: Format | None = None,
     cut: Cut = "words",
-    held_out: tuple[float, float] = (0.1, 0.1),
-    seed: int = 0,
+    **given: Unpack[Parts],
 ) -> Labelled:
     """Read sequences and their targets, (examples,) float64, as `labelled.load` reads labels.
 
     A target that is not named is guessed: a column of numbers with a usual name, or the only column of numbers. Parts
     that are held out are drawn by `seed` from all examples alike. `labels` has the name of the target alone.
     """
-    paths = files_of(path, valid, test)
+    paths = files_of(path, given)
     form = format or guess_format(paths["train"], any((text, split)), target)
     column = target if target is not None or form not in TABLES else guess_target(paths["train"], form, (text, split))
     reader = Reader(form, cut, (text, column, split))
     rows = divide({part: reader.read(file) for part, file in paths.items()}, paths["train"])
     check_alike(rows)
-    divided, drawn = drawn_parts(rows, held_out, seed)
+    divided, drawn = drawn_parts(rows, given)
     parts = {part: examples(some) for part, some in divided.items()}
     if float(parts["train"].targets.min()) == float(parts["train"].targets.max()):
         raise DataError(f"{path}: all training examples have the target {float(parts['train'].targets[0]):g}: expected "
@@ -106,7 +103,7 @@ def hold_out(rows: Sequence[T], shares: Mapping[str, float], seed: int) -> dict[
     return {part: [rows[row] for row in sorted(some)] for part, some in {"train": order, **parts}.items()}
 
 
-def drawn_parts(rows: dict[str, list[T]], held_out: tuple[float, float], seed: int) -> tuple[dict[str, list[T]], str]:
+def drawn_parts(rows: dict[str, list[T]], given: Parts) -> tuple[dict[str, list[T]], str]:
     """Return all parts, those without a file held out of training, and the words that say so."""
-    held, words = missing_parts(rows, held_out, seed)
+    held, seed, words = missing_parts(rows, given)
     return rows | hold_out(rows["train"], held, seed), words

@@ -230,15 +230,8 @@ def load(data: DataConfig) -> Labelled:
     if data.data is None:
         treebank = sst.load(data.data_dir)
         return sst.examples(treebank, data.classes, data.phrases, distinct=data.distinct_phrases, graded=data.graded)
-    return labelled_files.load(
-        data.data,
-        text=data.text_column,
-        label=data.label_column,
-        split=data.split_column,
-        format=data.format,
-        cut=data.cut,
-        **data.parts,
-    )
+    columns: dict[str, Any] = {"text": data.text_column, "label": data.label_column, "split": data.split_column}
+    return labelled_files.load(data.data, format=data.format, cut=data.cut, **columns, **data.parts)
 
 
 def balanced(targets: Tensor, classes: int) -> Tensor:

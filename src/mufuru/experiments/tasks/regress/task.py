@@ -120,15 +120,8 @@ class NewTargets(RegressTask):
 def load(data: FilesConfig) -> Labelled:
     if data.data is None:
         raise DataError("regress needs sequences and their targets: name the file with --data")
-    return targets.load(
-        data.data,
-        text=data.text_column,
-        target=data.target_column,
-        split=data.split_column,
-        format=data.format,
-        cut=data.cut,
-        **data.parts,
-    )
+    columns: dict[str, Any] = {"text": data.text_column, "target": data.target_column, "split": data.split_column}
+    return targets.load(data.data, format=data.format, cut=data.cut, **columns, **data.parts)
 
 
 class Estimate(NamedTuple):
