@@ -109,7 +109,7 @@ def nobody(step: int) -> None:
 INTRUDER: Callable[[int], None] = nobody
 """Called in every training step with its number in this process, from 1: where tests kill, wait and interrupt."""
 
-tasks.KINDS["toy"] = tasks.Kind(ToyConfig, ToyTask, {"plain": ToyConfig()})
+tasks.KINDS["toy"] = tasks.Kind(ToyTask, {"plain": ToyConfig()})
 
 
 def toy(**settings: Any) -> ToyConfig:

@@ -15,7 +15,18 @@ from mufuru.experiments.draws import Draws
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer, per_step
 from mufuru.experiments.tasks.models import SequenceModel
-from mufuru.experiments.tasks.task import Kind, Prediction, Reader, State, Step, StepPrediction, Steps, Totals, ranked
+from mufuru.experiments.tasks.task import (
+    Card,
+    Kind,
+    Prediction,
+    Reader,
+    State,
+    Step,
+    StepPrediction,
+    Steps,
+    Totals,
+    ranked,
+)
 
 LABELS = ("even", "odd")
 
@@ -125,13 +136,6 @@ class ParityReader(Reader):
         return [StepPrediction(top) for top in ranked(torch.stack((1 - odd, odd), 1), LABELS)]
 
 
-KIND = Kind(
-    ParityConfig,
-    ParityTask,
-    {"small": ParityConfig()},
-    restore=ParityModel.restored,
-    predictor=ParityPredictor,
-    reader=ParityReader,
-    noun="judge of parity",
-    data="drawn bits",
-)
+CARD = Card("judge of parity", "drawn bits")
+PRESETS = {"small": ParityConfig()}
+KIND = Kind(ParityTask, PRESETS, CARD, model=ParityModel, predictor=ParityPredictor, reader=ParityReader)

@@ -128,7 +128,7 @@ def test_every_command(task: str, runs: dict[str, Path], tmp_path: Path, capsys:
     assert every.keys() == metrics.keys()
     assert done("predict", run, data).count("\n") == (2 if task == "forecast" else 60)
     done("export", run, "--to", "safetensors", "-o", tmp_path / "files")
-    assert f"A {KINDS[task].noun}: " in (tmp_path / "files" / "README.md").read_text()
+    assert f"A {KINDS[task].card.noun}: " in (tmp_path / "files" / "README.md").read_text()
     done("prune", run, "--threshold", "0.13", "--measure", "mean", "-o", tmp_path / "pruned")
     load_model(tmp_path / "pruned")
     done("report", run, "-o", tmp_path / "report.html")

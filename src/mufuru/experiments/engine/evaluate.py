@@ -76,9 +76,9 @@ def load_model(folder: Path) -> nn.Module:
 
 def rebuild(kind: str, config: Any, weights: dict[str, Tensor], folder: Path) -> nn.Module:
     """Construct the model of these weights; where its task allows, without reading the training data."""
-    restore = tasks.KINDS[kind].restore
+    own = tasks.KINDS[kind].model
     with checkpoint.undisturbed():
-        model = restore(config, weights) if restore else make(kind, config, folder)[1]
+        model: nn.Module = own.restored(config, weights) if own else make(kind, config, folder)[1]
     load_weights(model, weights, folder)
     return model.eval()
 

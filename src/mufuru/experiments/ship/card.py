@@ -24,7 +24,7 @@ def card(record: Record, model: TaskModel, name: str) -> str:
 def machine_head(record: Record, name: str) -> dict[str, Any]:
     """Return the part for machines: the Hub lists the test metrics."""
     more: dict[str, Any] = {}
-    if tag := KINDS[record.task].pipeline(record.config):
+    if tag := KINDS[record.task].card.pipeline(record.config):
         more["pipeline_tag"] = tag
     if test := record.result.get("test"):
         results = {
@@ -38,7 +38,7 @@ def machine_head(record: Record, name: str) -> dict[str, Any]:
 
 def summary(record: Record) -> str:
     cell = record.config["cell"]
-    what = KINDS[record.task].noun or f"model of the task {record.task}"
+    what = KINDS[record.task].card.noun or f"model of the task {record.task}"
     size = f"{record.result['parameters']:,} parameters, " if "parameters" in record.result else ""
     ops = f", operations {', '.join(cell['ops'])}" if cell["cell"] == "mufuru" else ""
     layer = f"{cell.get('num_layers', 1)} layer(s) of {cell['hidden_size']} {cell['cell']} units{ops}"
@@ -53,7 +53,7 @@ def data_of(record: Record) -> str:
     files = data.get("text") or data.get("data")
     if files:
         return ", ".join(files) if isinstance(files, list) else str(files)
-    return KINDS[record.task].data or f"the data of the task {record.task}"
+    return KINDS[record.task].card.data or f"the data of the task {record.task}"
 
 
 def metrics(record: Record) -> str:

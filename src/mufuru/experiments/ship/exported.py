@@ -41,9 +41,9 @@ def load(folder: Path) -> Loaded | None:
 
 def load_saved(folder: Path) -> Loaded:
     """Load a folder that was written as safetensors or int8."""
-    # the hook that restores a model is a method of its class
-    classes: dict[str, Any] = {task: getattr(KINDS[task].restore, "__self__", None) for task in KINDS}
-    known = {made.__name__: task for task, made in classes.items() if made is not None}
+    # a model that has only a part of its run's settings is of no use to a command
+    classes = {task: kind.model for task, kind in KINDS.items() if kind.model and kind.model.settings is kind.config}
+    known = {model.__name__: task for task, model in classes.items()}
     try:
         name = read_config(folder).get("model")
         if name not in known:

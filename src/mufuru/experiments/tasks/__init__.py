@@ -27,7 +27,7 @@ KINDS = Kinds(logic=None, lm=None, classify=None, trees=None, regress=None, tag=
 def hook(name: str, hook: str, run: Path) -> Any:
     """Return a hook of the task of a run, or raise an error that names the tasks that have it."""
     if (own := getattr(KINDS[name], hook)) is None:
-        able = [(kind.noun or "model", other) for other, kind in KINDS.items() if getattr(kind, hook)]
+        able = [(kind.card.noun or "model", other) for other, kind in KINDS.items() if getattr(kind, hook)]
         expected = " or ".join(f"a {noun}, of `mufuru train {other}`" for noun, other in able)
         raise SettingError(f"the run in {run} is of the task {name}: expected {expected}")
     return own

@@ -275,19 +275,31 @@ def unknown_note(missing: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Card:
+    """Texts of a model card; empty ones name the task."""
+
+    noun: str = ""
+    """Name of the model, such as "language model"."""
+    data: str = ""
+    """Name of the data of a run that names no files."""
+    pipeline: Callable[[Mapping[str, Any]], str | None] = lambda config: None
+    """From the settings, as JSON, to the Hub's pipeline tag."""
+
+
+@dataclass(frozen=True)
 class Kind:
-    """A task for the commands: its settings, what makes it, and hooks, each None or empty where a task lacks it.
+    """A task for the commands: what makes it, its settings, and hooks, each None where a task lacks it.
 
     A model is exported by its own methods, see `models.TaskModel`. It is pruned where its settings have a
     `cells.CellConfig` of mufuru as `cell`.
     """
 
-    config: type[Any]
     make: Callable[[Any], Task]
     presets: Mapping[str, Any]
-    """Settings by name; the first is the default."""
-    restore: Callable[[Any, Mapping[str, Tensor]], nn.Module] | None = None
-    """From settings and weights to a model that fits them, without the task and its data; weights are loaded later."""
+    """Settings by name, all of one class; the first is the default."""
+    card: Card = Card()
+    model: type[Any] | None = None
+    """A `models.TaskModel`, which is restored from settings and weights, without the task and its data."""
     predictor: Callable[[Any, Any], Predictor] | None = None
     """From model and settings to what `mufuru predict` uses."""
     new_data: Callable[[Any, Any, Path, HowToRead], Task] | None = None
@@ -299,11 +311,10 @@ class Kind:
     """From model and settings to what `mufuru generate` and `mufuru score` use, see `lm.use.TextModel`."""
     dynamic: Callable[..., dict[str, float]] | None = None
     """Metrics of a model that keeps learning while it is evaluated, see `lm.dynamic.evaluate`."""
-    noun: str = ""
-    """Name of the model in a model card, such as "language model"; empty for "model of the task NAME"."""
-    data: str = ""
-    """Name of the data in the model card of a run that names no files."""
-    pipeline: Callable[[Mapping[str, Any]], str | None] = lambda config: None
-    """From the settings, as JSON, to the Hub's pipeline tag."""
     cell_names: Mapping[str, str] = field(default_factory=dict)
     """Names of the cells in reports, where they are not the usual ones."""
+
+    @property
+    def config(self) -> type[Any]:
+        """The class of the settings."""
+        return type(next(iter(self.presets.values())))

@@ -1,20 +1,12 @@
 """Learn the next values of series, with intervals."""
 
-from mufuru.experiments.tasks.forecast.config import PRESETS, ForecastConfig
+from mufuru.experiments.tasks.forecast.config import PRESETS
 from mufuru.experiments.tasks.forecast.model import Forecaster
 from mufuru.experiments.tasks.forecast.task import ForecastTask, NewSeries
 from mufuru.experiments.tasks.forecast.use import ForecastReader, Predictor
-from mufuru.experiments.tasks.task import Kind
+from mufuru.experiments.tasks.task import Card, Kind
 
+CARD = Card("forecaster of series", "series of numbers", lambda config: "time-series-forecasting")
 KIND = Kind(
-    ForecastConfig,
-    ForecastTask,
-    PRESETS,
-    restore=Forecaster.restored,
-    predictor=Predictor,
-    new_data=NewSeries,
-    reader=ForecastReader,
-    noun="forecaster of series",
-    data="series of numbers",
-    pipeline=lambda config: "time-series-forecasting",
+    ForecastTask, PRESETS, CARD, model=Forecaster, predictor=Predictor, new_data=NewSeries, reader=ForecastReader
 )

@@ -1,9 +1,7 @@
 """Learn to recognise formal languages, and to track states, and generalise to longer strings."""
 
-from mufuru.experiments.tasks.languages.config import PRESETS, LanguagesConfig
+from mufuru.experiments.tasks.languages.config import PRESETS
 from mufuru.experiments.tasks.languages.task import LanguagesTask
-from mufuru.experiments.tasks.task import Kind
+from mufuru.experiments.tasks.task import Card, Kind
 
-KIND = Kind(
-    LanguagesConfig, LanguagesTask, PRESETS, noun="recogniser of a formal language", data="strings of a formal language"
-)
+KIND = Kind(LanguagesTask, PRESETS, Card("recogniser of a formal language", "strings of a formal language"))

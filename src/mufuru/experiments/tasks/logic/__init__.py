@@ -1,16 +1,9 @@
 """Learn to evaluate propositional formulae, and generalise to longer ones: the paper's unit test."""
 
-from mufuru.experiments.tasks.logic.config import PRESETS, LogicConfig
+from mufuru.experiments.tasks.logic.config import PRESETS
 from mufuru.experiments.tasks.logic.model import FormulaReader
 from mufuru.experiments.tasks.logic.task import LogicReader, LogicTask
-from mufuru.experiments.tasks.task import Kind
+from mufuru.experiments.tasks.task import Card, Kind
 
-KIND = Kind(
-    LogicConfig,
-    LogicTask,
-    PRESETS,
-    restore=lambda config, weights: FormulaReader.restored(config.cell, weights),
-    reader=LogicReader,
-    noun="reader of Boolean formulae",
-    data="drawn formulae",
-)
+CARD = Card("reader of Boolean formulae", "drawn formulae")
+KIND = Kind(LogicTask, PRESETS, CARD, model=FormulaReader, reader=LogicReader)

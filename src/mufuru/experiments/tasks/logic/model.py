@@ -1,7 +1,7 @@
 """The model and its batches: a recurrent layer reads a formula, a logistic regression on its last state judges it."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch.nn.functional import embedding
 from torch.nn.utils.rnn import PackedSequence, pad_sequence
 
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer, per_step
+from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula
 from mufuru.experiments.tasks.models import SequenceModel
 
@@ -35,6 +36,11 @@ class FormulaReader(SequenceModel):
 
     def embed(self, tokens: Tensor) -> Tensor:
         return embedding(tokens, self.one_hot)
+
+    @classmethod
+    def restored(cls, config: CellConfig | LogicConfig, weights: Mapping[str, Tensor]) -> Self:
+        """Return a model for a run's settings, or for those of its layer, which are the model's own."""
+        return super().restored(config.cell if isinstance(config, LogicConfig) else config, weights)
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
         return torch.randint(len(TOKENS), (steps, batch), generator=generator)
