@@ -129,7 +129,7 @@ class Recurrent(Pretrained):
         return getattr(self, name) if weight is None else weight
 
     def _packed_weights(self, index: int) -> Packed | None:
-        """Where a kernel may keep the weights of a unit in its own form; not in a graph, which has no state."""
+        """Return a place for the weights of a unit in a kernel's own form; none in a graph, which has no state."""
         return None if torch.compiler.is_compiling() else self._packed.setdefault(index, {})
 
     def _recorded(self, proxy: Proxy, *args: Any) -> Any:

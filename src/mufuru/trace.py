@@ -134,7 +134,7 @@ def _thread() -> int:
 
 @known_when_traced
 def _is_autograds() -> bool:
-    """Whether Python did not start this thread: the backward pass on a GPU has such a one."""
+    """Return whether this thread was not started by Python, as that of a backward pass on a GPU."""
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 

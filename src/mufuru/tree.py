@@ -191,7 +191,7 @@ def _choices(ops: Sequence[Op]) -> list[tuple[Op, int | None]]:
 
 
 def _reads_state(op: Op) -> bool:
-    """Whether any of some states makes a difference, given the same features."""
+    """Return whether any of some states makes a difference, given the same features."""
     v: Any = torch.linspace(-0.9, 0.9, 7, device="cpu")
     # features lie within (-1, 1), states need not: some operations differ only far out
     s = torch.cat((v, v.new_tensor([-10, -1.5, -1, 1, 1.5, 10])))

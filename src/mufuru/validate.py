@@ -27,7 +27,7 @@ def check_all(names: Iterable[Any], tensors: Iterable[Tensor | None]) -> list[Te
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether nothing is wrong, for the usual tensor: contiguous, of no special kind."""
+    """Return whether nothing is wrong, for the usual tensor: contiguous, of no special kind."""
     return (
         _keys(tensor).raw_repr() in _ORDINARY_KEYS
         and tensor.is_contiguous()

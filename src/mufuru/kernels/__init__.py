@@ -44,7 +44,7 @@ def execute(call: Call, kernel: Choice = "auto", checkpoint_every: int | None = 
 
 
 def _keeps_activations() -> bool:
-    """Whether a backward pass may follow that can recompute activations: function transforms cannot."""
+    """Return whether a backward pass may follow that can recompute activations: function transforms cannot."""
     return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 

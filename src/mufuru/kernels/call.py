@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PLAIN = frozenset({*ORDINARY, type(None)})
 """Types of the tensors of an ordinary call."""
 Packed: TypeAlias = dict[str, tuple[tuple[object, ...], Tensor]]
-"""Where a kernel keeps weights in its own form from one call to the next, with a key that shows whether they hold."""
+"""Weights in a kernel's own form, kept from one call to the next, with a key that shows whether they hold."""
 
 
 class Masks(NamedTuple):
@@ -150,12 +150,12 @@ def known_when_traced(function: F) -> F:
 
 @known_when_traced
 def exporting() -> bool:
-    """Whether a program is made that other processes may run; in a graph torch 2.10's own answer is wrong."""
+    """Return whether a program is made that other processes may run; in a graph torch 2.10's own answer is wrong."""
     return torch.compiler.is_exporting()
 
 
 def transform_obstacle(call: Call) -> str:
-    """Why no kernel but the reference can do a call inside function transforms; empty if others may."""
+    """Return why no kernel but the reference can do a call inside function transforms; empty if others may."""
     if torch.compiler.is_compiling():
         return "a compiler cannot differentiate it inside function transforms"
     if torch._C._len_torch_dispatch_stack():
@@ -167,7 +167,7 @@ def transform_obstacle(call: Call) -> str:
 
 @known_when_traced
 def interpreted() -> bool:
-    """Whether Triton interprets its kernels, which it does on the CPU."""
+    """Return whether Triton interprets its kernels, which it does on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

@@ -95,7 +95,7 @@ def choose(call: Call, kernel: Choice) -> Sequence:
 
 
 def takes_half(call: Call, kernel: Choice) -> bool:
-    """Whether the kernel that runs the call takes half precision as it is; the others compute in float32."""
+    """Return whether the kernel that runs the call takes half precision as it is; the others compute in float32."""
     wanted = wanted_kernel(kernel)
     row = _BY_DEVICE.get(call.x.device.type) if wanted == "auto" else KERNELS.get(wanted)
     return row is not None and row.half and not row.module().obstacle(call)
@@ -120,7 +120,7 @@ def _by_device(call: Call) -> Sequence | None:
 
 
 def _may_be_graphed(call: Call) -> bool:
-    """Whether the reference may be one operator here, which runs as a captured graph: not where Python must be seen."""
+    """Return whether the reference may be one operator, run as a captured graph: not where Python must be seen."""
     if torch.compiler.is_compiling() or call.unit.python_ops:
         return not call.unit.python_ops
     watched = torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state()

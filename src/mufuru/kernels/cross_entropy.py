@@ -24,7 +24,7 @@ class Losses(NamedTuple):
 
 
 def runs(hidden: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    """Whether the native kernel runs this: if the user chose it, else wherever it can."""
+    """Return whether the native kernel runs this: if the user chose it, else wherever it can."""
     wanted = wanted_kernel("auto")
     # a graph cannot call ctypes; a layer has an operator for that
     if wanted not in ("auto", "native") or torch.compiler.is_compiling():

@@ -54,13 +54,13 @@ class Obstacle(NamedTuple):
 
 @known_when_traced
 def obstacle(code: int) -> str:
-    """Why the native kernel cannot run this operation; empty if it can."""
+    """Return why the native kernel cannot run this operation; empty if it can."""
     return _obstacle(with_code(code)).reason
 
 
 @known_when_traced
 def may_be_in_graphs(code: int) -> bool:
-    """Whether a graph may call the operation by its code, and again in the backward pass; if so it is kept alive."""
+    """Return whether a graph may call the operation by its code, in the backward pass too; then it is kept alive."""
     op = with_code(code)
     repeatable = _obstacle(op).repeatable
     if repeatable:
@@ -181,7 +181,7 @@ def _sample(seed: int) -> Tensor:
 
 
 def _alone(op: Op, s: Tensor, v: Tensor, value: Tensor) -> bool:
-    """Whether each element keeps its value when its row stands alone and when all other elements change."""
+    """Return whether each element keeps its value when its row stands alone and when all other elements change."""
     rows = torch.cat([op(s[i : i + 1], v[i : i + 1]) for i in range(len(s))])
     others = torch.empty_like(value)
     for i in range(s.numel()):
@@ -194,7 +194,7 @@ def _alone(op: Op, s: Tensor, v: Tensor, value: Tensor) -> bool:
 
 
 def _separable(value: Tensor, inputs: tuple[Tensor, Tensor]) -> bool:
-    """Whether no element of the value has a derivative by another place's inputs."""
+    """Return whether no element of the value has a derivative by another place's inputs."""
     if not value.requires_grad:
         return True
     for position, element in enumerate(value.flatten()):

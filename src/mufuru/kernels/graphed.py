@@ -41,7 +41,7 @@ _lock = threading.Lock()
 
 
 def usable(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether graphs are asked for, and these tensors are where they can be made: not inside another one."""
+    """Return whether graphs are asked for, and these tensors are where they can be made: not inside another one."""
     if not wanted() or not all(tensor is None or type(tensor) in ORDINARY for tensor in tensors):
         return False
     devices = {tensor.device.type for tensor in tensors if tensor is not None}
@@ -53,7 +53,7 @@ def _capturing() -> bool:
 
 
 def wanted() -> bool:
-    """Whether the variable MUFURU_GRAPHS asks for graphs."""
+    """Return whether the variable MUFURU_GRAPHS asks for graphs."""
     value = os.environ.get("MUFURU_GRAPHS", "0")
     if value not in ("0", "1"):
         raise ValueError(f"MUFURU_GRAPHS should be 0 or 1, got {value!r}")

@@ -247,7 +247,7 @@ def _check_trust(path: Path) -> None:
 
 
 def _is_private(group: int) -> bool:
-    """Whether the group is that of this user alone, as many systems make one for each user."""
+    """Return whether the group is that of this user alone, as many systems make one for each user."""
     try:
         user, members = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:

@@ -40,7 +40,7 @@ from mufuru.kernels.problem import MAX_OPS
 
 
 def obstacle(call: Call) -> str:
-    """Why the native kernel cannot do this call; empty if it can."""
+    """Return why the native kernel cannot do this call; empty if it can."""
     if call.x.dtype not in (torch.float32, torch.float64):
         return f"it computes in float32 and float64, got {call.x.dtype}"
     if not call.unit.hidden_size:
@@ -55,7 +55,7 @@ def obstacle(call: Call) -> str:
 
 @known_when_traced
 def missing_library() -> str:
-    """Why there is no native library; empty if there is one."""
+    """Return why there is no native library; empty if there is one."""
     return "" if library.load() is not None else library.status().reason
 
 
@@ -111,7 +111,7 @@ def _given(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _in_eager_mode(tensors: Iterable[Tensor | None]) -> bool:
-    """Whether these are ordinary tensors, with no tracing, no function transforms and no fake tensors about."""
+    """Return whether these are ordinary tensors, with no tracing, no function transforms and no fake tensors about."""
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
         return False
     if torch._C._are_functorch_transforms_active():
@@ -124,13 +124,13 @@ def _are_ordinary(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def _functionalizing() -> list[bool]:
-    """Whether all enclosing function transforms are `functionalize`."""
+    """Return whether all enclosing function transforms are `functionalize`."""
     functionalize = torch._C._functorch.TransformType.Functionalize
     return [level.key() == functionalize for level in torch._C._functorch.get_interpreter_stack() or ()]
 
 
 def _functionalized_gradient() -> bool:
-    """Whether `functionalize` is around, and another transform too."""
+    """Return whether `functionalize` is around, and another transform too."""
     return 0 < sum(levels := _functionalizing()) < len(levels)
 
 

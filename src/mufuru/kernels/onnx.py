@@ -19,7 +19,7 @@ from mufuru.unit import Unit, Weights
 
 @known_when_traced
 def tracing() -> bool:
-    """Whether a model is being traced for ONNX."""
+    """Return whether a model is being traced for ONNX."""
     # in this order: torch imports a part of itself to answer the second question, and eager mode never asks it
     return (torch.compiler.is_compiling() or _by_torchscript()) and torch.onnx.is_in_onnx_export()
 
@@ -78,7 +78,7 @@ class _Steps:
 
 
 def _is_one_step(call: Call, steps: _Steps) -> bool:
-    """Whether the graph is known to have one step, which needs no loop."""
+    """Return whether the graph is known to have one step, which needs no loop."""
     # a part of torch's compiler, which is slow to import
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -130,7 +130,7 @@ def _like(pattern: Sequence[Tensor | None], left: Iterator[Tensor]) -> list[Any]
 
 
 def _is_gru(call: Call) -> bool:
-    """Whether ONNX's own `GRU` computes this; onnxruntime has it in float32."""
+    """Return whether ONNX's own `GRU` computes this; onnxruntime has it in float32."""
     unit = call.unit
     return (
         sorted(unit.op_names) == ["keep", "replace"] and not unit.python_ops and unit.controller_size is None

@@ -65,7 +65,7 @@ def plain(tensors: Iterable[Tensor | None]) -> list[Any]:
 
 
 def address(tensor: Tensor) -> int:
-    """Where the numbers of a tensor lie; 0 if it has none."""
+    """Return the address of a tensor's numbers; 0 if it has none."""
     place = tensor.data_ptr()
     if not place and tensor.numel():
         raise RuntimeError(

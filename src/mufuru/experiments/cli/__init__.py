@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def load(command: str, arguments: list[str]) -> Callable[[], int]:
     """Import everything that a command needs, and return a function that runs it."""
-    return partial(run, importlib.import_module(f"mufuru.experiments.cli.{command}"), arguments)
+    return partial(run_command, importlib.import_module(f"mufuru.experiments.cli.{command}"), arguments)
 
 
-def run(command: ModuleType, arguments: list[str]) -> int:
+def run_command(command: ModuleType, arguments: list[str]) -> int:
     """Run a module of this package; turn errors into one sentence and an exit code."""
     before = warnings.formatwarning
     # a warning is a sentence for the user too: without the line of code that it came from

@@ -57,7 +57,7 @@ class Evaluate:
     label_column: str | None = None
     """Its column of labels, or its number; None for that of training."""
     find_data: Folder = None
-    """Folder that has the files of the run's data now, if they were moved; they have to be the same."""
+    """Folder that has the files of the run's data now, if they were moved; the content must be the same."""
     json: AsJson = False
     threads: Threads = 1
     dynamic: Flag = False

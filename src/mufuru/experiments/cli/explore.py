@@ -36,7 +36,7 @@ class Explore:
     small models that come with mufuru evaluate Boolean formulae. Nothing is loaded from the network. Ctrl-C ends it."""
 
     runs: Runs = ()
-    """Folders of runs, of any tasks, or folders that hold such folders; none for the models that come with mufuru."""
+    """Folders of runs of any task, or folders of such folders; none for the models that come with mufuru."""
     port: int = 8765
     """Port to listen on; the next free one if it is taken."""
     host: str = "127.0.0.1"

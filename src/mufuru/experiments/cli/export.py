@@ -43,7 +43,7 @@ class Export:
     bits: Bits = 32
     """Bits of the weights of c: 32, or 8 with a scale for each row."""
     split: Split = "test"
-    """Data on which int8 is measured beside the original."""
+    """Data on which int8 is compared with the original."""
     threads: Threads = 1
 
 

@@ -27,7 +27,7 @@ EXAMPLES = """\
 
 @dataclass(frozen=True)
 class Generate:
-    """Let a trained language model write: the prompt, and its continuation."""
+    """Generate text with a trained language model: print the prompt and its continuation."""
 
     run: Run
     """Folder of a run of `mufuru train lm`."""

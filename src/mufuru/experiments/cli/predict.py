@@ -1,4 +1,4 @@
-"""`mufuru predict`: the answers of a trained model to new sequences, line by line."""
+"""`mufuru predict`: predictions of a trained model for new sequences, line by line."""
 
 import json
 import sys
@@ -27,11 +27,11 @@ EXAMPLES = """\
 
 @dataclass(frozen=True)
 class Predict:
-    """Answer the sequences of a file, one after the other, each with a line of JSON: a classifier gives the likeliest
-    label and the probability of each, a regressor a number, a tagger the label of each token, a forecaster the next
-    values. A file is read as the training file was, same format, same columns, with labels or without; or a text a
-    line, for a model of numbers a row of them. An empty line is a text of one unknown word; a row of no
-    numbers is refused. A line of any length is read to its end, unless the model has a --max-length."""
+    """Predict for every sequence of a file, and print a line of JSON for each: a classifier's likeliest label and the
+    probability of each, a regressor's number, a tagger's label for each token, a forecaster's next values. A file is
+    read as the training file was, with the same format and columns, with labels or without; other files are read line
+    by line, a text in each, or a row of numbers. An empty line is a text of one unknown word; for a model of numbers it
+    is refused. A line of any length is read to its end, unless the model has a --max-length."""
 
     run: Run
     """Folder of a run of `mufuru train classify`, `regress`, `tag` or `forecast`, or of its export."""
@@ -44,7 +44,7 @@ class Predict:
     labels: Literal["guess", "yes", "no"] = "guess"
     """Whether rows of numbers, or lines, begin with a label, which is left out."""
     batch_size: int = 32
-    """Lines read before their answers are written: 1 answers each at once, more are faster."""
+    """Sequences predicted at a time: 1 prints each answer at once, more are faster."""
     threads: Threads = 1
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ def written(answer: dict[str, Any]) -> str:
 
 
 def opened(predictor: Predictor, chosen: Predict) -> tuple[Iterator[Any], str]:
-    """Return the sequences to classify, and how they were read."""
+    """Return the sequences, and a note on how they were read."""
     how = HowToRead(read_layout(chosen.run), chosen.labels, chosen.format, chosen.text_column)
     if (opener := getattr(predictor, "open", None)) is not None:
         found: tuple[Iterator[Any], str] = opener(chosen.file, how)

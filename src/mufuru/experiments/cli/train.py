@@ -27,7 +27,7 @@ class Options:
     resume: Folder = None
     """Folder of a run that was stopped: resume it."""
     find_data: Folder = None
-    """Folder that has the files of the data of a resumed run now, if they were moved; they have to be the same."""
+    """Folder that has the files of the data of a resumed run now, if they were moved; the content must be the same."""
     quiet: Flag = False
     """No progress, no result: only errors."""
     tensorboard: Flag = False

@@ -157,7 +157,7 @@ def _read(lines: Iterator[bytes], file: Path, words: Iterable[str], dimension: i
                 raise DataError(f"{file} has vectors of {values} features, expected {dimension}: give another file, or "
                                 f"an embedding_size of {values}") from None  # fmt: skip
             if number == first and line and not _values(line):
-                # a setting of someone else may name any file: nothing of it is told
+                # settings of someone else may name any file: the message quotes nothing of it
                 raise DataError(f"{file} is no file of vectors: expected a word and {dimension} numbers in each line, "
                                 "got no numbers in the first. Give another file as vectors") from None  # fmt: skip
             text = line[:40].decode(errors="replace") + ("…" if len(line) > 40 else "")

@@ -1,4 +1,4 @@
-"""How a file of labelled sequences was read, so that other files can be read the same way."""
+"""Layout of a file of labelled sequences, by which other files are read the same way."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self

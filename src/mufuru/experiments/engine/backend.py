@@ -1,4 +1,4 @@
-"""Where runs are made: processes of this machine or of a cluster, behind one interface."""
+"""The interface of what makes runs: processes of this machine, or of a cluster."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias

@@ -15,7 +15,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 
 class RunError(RuntimeError):
-    """A command cannot be carried out; the message says why and what to do. Exit code 2."""
+    """An error in what was asked for; the message says what is wrong and what to do. Exit code 2."""
 
 
 class PlaceError(RunError):

@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Where:
-    """Where runs are made and kept."""
+    """The machines that make runs, and the folder or URL that keeps them."""
 
     root: Path
     """Folder with the folders of all runs."""

@@ -1,4 +1,4 @@
-"""What trained MuFuRUs do inside, as recorded by their runs: operations by token, over training, word by word."""
+"""Inside trained MuFuRUs, as their runs recorded it: operations by token, over training, word by word."""
 
 import itertools
 import statistics

@@ -159,7 +159,7 @@ class Measure:
 
     @property
     def in_words(self) -> str:
-        """How a mean is written, with its interval."""
+        """Words for a mean and its interval."""
         bounded = self.lowest > -math.inf or self.highest < math.inf
         other = f"; a bootstrap where t goes past what is possible in {FEWEST_TO_RESAMPLE} runs or more"
         other = other if bounded else ""

@@ -174,8 +174,8 @@ def by_settings(records: Runs) -> dict[str, list[Record]]:
 def _by_folder(records: Runs) -> str:
     """Return the model of runs that differ in their seed alone, and their folders."""
     names = [record.name for record in records]
-    told = ", ".join(names) if len(names) <= FOLDERS else f"{names[0]} and {len(names) - 1} others"
-    return f"{model(records[0])}, {told}"
+    listed = ", ".join(names) if len(names) <= FOLDERS else f"{names[0]} and {len(names) - 1} others"
+    return f"{model(records[0])}, {listed}"
 
 
 def end(record: Record, path: str, records: Runs) -> str:

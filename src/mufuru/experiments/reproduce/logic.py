@@ -142,7 +142,7 @@ MOST_PANELS = 3
 REACHED = f"Runs with a test accuracy of {SOLVED} or more and, in brackets, the 95 % interval of their share (Wilson)"
 
 
-def main(records: Runs) -> list[Record]:
+def main_runs(records: Runs) -> list[Record]:
     """Return the runs to compare with the paper: the sweep, or the short form where there is no other."""
     return of_part(records, "sweep") or of_part(records, "short")
 
@@ -150,7 +150,7 @@ def main(records: Runs) -> list[Record]:
 def beside(records: Runs) -> list[Block]:
     """Return the paper's claims, measured."""
     blocks: list[Block] = [] if of_part(records, "sweep") else [EXPERIMENT.missing("sweep")]
-    if shown := main(records):
+    if shown := main_runs(records):
         where = "the short form" if shown[0].group == "short" else "the paper's setting, as far as it is known"
         caption = f"What the paper says ({AUTHORS}) beside {count(len(shown), 'run')} in {where}"
         blocks += [claims.table(CLAIMS, shown, caption), WHICH_GRU]
@@ -266,13 +266,13 @@ def operation_weights(records: Runs) -> list[Block]:
 
 
 def operations(records: Runs) -> list[Block]:
-    shown = main(records)
+    shown = main_runs(records)
     return operation_weights(shown) if shown else [EXPERIMENT.missing("sweep")]
 
 
 def curves(records: Runs) -> list[Block]:
     """Return learning curves at a small and a large size, and the use of operations over training."""
-    if not (shown := main(records)):
+    if not (shown := main_runs(records)):
         return []
     used = {f"MuFuRU, {size} units": some for size in sizes(shown) if (some := at(shown, "mufuru", size))}
     largest = dict(list(used.items())[-MOST_PANELS:])

@@ -230,14 +230,16 @@ def choices(records: Runs) -> list[Block]:
     return EXPERIMENT.effects(records, "paper", lines(records, "choices"), CHOICES, setting)
 
 
-def main(records: Runs) -> list[Record]:
+def main_runs(records: Runs) -> list[Record]:
     """Return MuFuRU's runs to inspect: the paper's setting, or the short form where there is no other."""
     return lines(records, "paper").get("MuFuRU") or lines(records, "short").get("MuFuRU") or []
 
 
 def operations(records: Runs) -> list[Block]:
     """Return weights by class of word, over the development sentences."""
-    return inspection.use("sentiment-operations", {"MuFuRU": main(records)}, "the words of the development sentences")
+    return inspection.use(
+        "sentiment-operations", {"MuFuRU": main_runs(records)}, "the words of the development sentences"
+    )
 
 
 def curves(records: Runs) -> list[Block]:
@@ -269,7 +271,7 @@ EXPERIMENT: Experiment = Experiment(
         ),
         "short": Section("The short form", short, heading="Once through the sentences"),
         "operations": View("Operations by kind of word", operations),
-        "sentences": View("Sentences word by word", lambda r: inspection.sentences("sentiment-sentence", main(r))),
+        "sentences": View("Sentences word by word", lambda r: inspection.sentences("sentiment-sentence", main_runs(r))),
         "curves": View("Learning curves", curves),
     },
     (

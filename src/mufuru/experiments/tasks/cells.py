@@ -81,7 +81,7 @@ class CellConfig(CellOptions):
     ops: tuple[str, ...] = mufuru.PAPER
     """Operations to choose from (mufuru only)."""
     reset: Reset = "before"
-    """Where the reset gate acts, before or after the recurrent product, or None for no gate (mufuru only)."""
+    """Position of the reset gate, before or after the recurrent product, or None for no gate (mufuru only)."""
     activation: Activation | None = None
     """Activation of the features (mufuru only): tanh or sigmoid; None for the default, tanh."""
     controller_size: int | None = None

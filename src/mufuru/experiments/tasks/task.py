@@ -137,7 +137,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class HowToRead:
-    """How `mufuru predict` and `mufuru evaluate --data` read a new file."""
+    """Options of `mufuru predict` and `mufuru evaluate --data` for reading a new file."""
 
     layout: Mapping[str, Any] = field(default_factory=dict)
     """The layout of training, as the run folder keeps it."""

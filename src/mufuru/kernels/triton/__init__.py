@@ -15,7 +15,7 @@ from mufuru.kernels.call import Call, Result, exporting, interpreted, known_when
 
 
 def obstacle(call: Call) -> str:
-    """Why the Triton kernel cannot do this call; empty if it can."""
+    """Return why the Triton kernel cannot do this call; empty if it can."""
     if not installed():
         return "triton is not installed, which CUDA and ROCm builds of torch bring along"
     if call.x.device.type != "cuda" and not (call.x.device.type == "cpu" and interpreted()):
@@ -50,7 +50,7 @@ def _python_obstacle(call: Call) -> str:
 
 @known_when_traced
 def untranslatable(code: int) -> str:
-    """Why there is no Triton function of an operation written in Python; empty if there is one."""
+    """Return why there is no Triton function of an operation written in Python; empty if there is one."""
     from mufuru.kernels.triton import own
 
     return own.translation(code).reason

@@ -15,7 +15,7 @@ GATES = ("RESET", "CONTROLLER_ACTIVATION", "REVERSE", "PRECISION")
 
 
 class Results(NamedTuple):
-    """Where the forward loop writes; the final states hold the initial ones before."""
+    """Tensors that the forward loop writes; the final states hold the initial ones before."""
 
     output: Tensor
     s_n: Tensor

@@ -112,7 +112,7 @@ def _registers(roomy: bool) -> dict[str, int]:
 
 
 def _depth(number: torch.dtype) -> int:
-    """How much of a product's depth is in registers at a time: the largest part that does not spill."""
+    """Return how much of a product's depth is in registers at a time: the largest part that does not spill."""
     return 16 if number == torch.float32 else 32
 
 

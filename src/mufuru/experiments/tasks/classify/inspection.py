@@ -1,4 +1,4 @@
-"""What a trained model of sequences does: its operations at each class of words, and sentences word by word."""
+"""Inside a trained model of sequences: its operations at each class of words, and sentences word by word."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

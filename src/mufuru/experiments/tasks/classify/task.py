@@ -167,7 +167,7 @@ class ClassifyTask(LabelledTask):
         return [row for _, row in sorted(turns)]
 
     def check_new(self) -> None:
-        """Refuse numbers to predict as labels, and other data that is probably meant otherwise."""
+        """Refuse numbers to predict as labels, and data that was probably meant for another task."""
         if self.labelled.doubts and not self.config.data.numeric_classes:
             raise DataError(self.labelled.doubts[0])
 

@@ -67,7 +67,7 @@ def batched(sequences: list[Any], meaning: Meaning, config: Any) -> tuple[Packed
 
 
 def known_of(model: Any, config: Any, how: HowToRead) -> alike.Known:
-    """Return what a classifier takes; a run without a layout has the columns of its settings."""
+    """Return the kind of input that a model reads; a run without a layout has the columns of its settings."""
     data, meaning = config.data, model.meaning
     columns = {"text": data.text_column, "label": data.label_column, "format": data.format}
     layout = Layout.from_json(how.layout or columns)

@@ -93,7 +93,7 @@ class Forecaster(TaskModel):
         return naive.unsqueeze(-1) + shifts
 
     def example(self, batch: int, steps: int, seed: int) -> Tensors:
-        """Return random windows that are this much longer than a season, which is the least."""
+        """Return random windows of a season, which is the least, and `steps` more."""
         generator = torch.Generator().manual_seed(seed)
         size = (self.config.season + steps, batch, 1 + len(self.columns.covariates))
         return (torch.randn(size, generator=generator),)
