@@ -43,8 +43,8 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from mufuru.kernels.triton import operators, own, persistent, pointwise, prepare, tiled
-from mufuru.kernels.triton.operations import CODES, composed
+from mufuru.kernels.triton import operations, operators, own, persistent, pointwise, prepare, tiled
+from mufuru.kernels.triton.operations import composed
 from mufuru.kernels.triton.plan import REGIMES, Plan
 
 DEVICE = "cpu" if interpreted() else "cuda"
@@ -211,7 +211,7 @@ GRID = EDGES.repeat_interleave(8), EDGES.repeat(8)
 @pytest.mark.parametrize("op", ops.native(), ids=lambda op: op.name)
 def test_operation_beside_its_row(op: ops.Op) -> None:
     """Value and derivatives, at ties too; NaN comes through as in torch."""
-    assert op.native_code in CODES
+    assert op.native_code in operations.CODES
     for s, v in (GRID, NAN):
         found, wanted = composed_by_triton(op.native_code, s, v), composed_by_torch(op.function, s, v)
         torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0, equal_nan=True)
@@ -242,8 +242,21 @@ def test_activation(name: str, kind: int) -> None:
     torch.testing.assert_close(slope[known], expected[known], rtol=1e-6, atol=3e-7)
 
 
-def test_every_operation_has_a_code() -> None:
-    assert {op.native_code for op in ops.native()} == set(CODES)
+@pytest.mark.parametrize("op", ops.native(), ids=lambda op: op.name)
+def test_operation_made_of_its_row(op: ops.Op) -> None:
+    """What an operation gets that nobody wrote in Triton."""
+    assert op.native_code is not None
+    made = own.translation(op.native_code).function
+    for s, v in (GRID, NAN):
+        found, wanted = composed_by_triton(ops.CUSTOM, s, v, made), composed_by_torch(op.function, s, v)
+        torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0, equal_nan=True)
+        if s is GRID[0]:
+            torch.testing.assert_close(found[1:], wanted[1:], rtol=0, atol=0)
+
+
+def test_new_operations_need_no_triton(regime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "CODES", range(2))
+    agree(single(("keep", "max", "replace", "diff"), hidden=11))
 
 
 def soft(s: Tensor, v: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ def obstacle(call: Call) -> str:
         return "it needs at least one unit"
     if forward_ad._current_level >= 0:
         return "it has no forward-mode derivatives"
-    return _transform_obstacle(call) or (_python_obstacle(call) if call.unit.python_ops else "")
+    python = _python_obstacle(call) if call.unit.python_ops else ""
+    return _transform_obstacle(call) or python or untranslatable(call.unit.codes)
 
 
 def _transform_obstacle(call: Call) -> str:
@@ -44,16 +45,16 @@ def _transform_obstacle(call: Call) -> str:
 def _python_obstacle(call: Call) -> str:
     if torch.compiler.is_compiling() and not all(custom.may_be_in_graphs(op.code) for op in call.unit.python_ops):
         return "an operation has parameters of its own or draws random numbers"
-    codes = (op.code for op in call.unit.python_ops)
-    return next((reason for code in codes if (reason := custom.obstacle(code) or untranslatable(code))), "")
+    return next((reason for op in call.unit.python_ops if (reason := custom.obstacle(op.code))), "")
 
 
 @known_when_traced
-def untranslatable(code: int) -> str:
-    """Return why there is no Triton function of an operation written in Python; empty if there is one."""
-    from mufuru.kernels.triton import own
+def untranslatable(codes: tuple[int, ...]) -> str:
+    """Return why there is no Triton function of one of these operations; empty if there is one of each."""
+    from mufuru.kernels.triton import operations, own
 
-    return own.translation(code).reason
+    made = (own.translation(code).reason for code in codes if code not in operations.CODES)
+    return next(filter(None, made), "")
 
 
 @known_when_traced

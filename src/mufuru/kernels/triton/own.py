@@ -1,4 +1,4 @@
-"""Operations written in Python as Triton functions: traced once with their derivatives, if made of known functions."""
+"""Operations as Triton functions, made of their Python: traced with their derivatives, if made of known functions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ aten = torch.ops.aten
 class Translation(NamedTuple):
     """A Triton function (s, v) -> value and derivatives, or the reason why there is none."""
 
-    probe: custom.Probe
-    """The operation as it was when it was traced."""
+    probe: custom.Probe | None
+    """The operation of a user as it was when it was traced; None for one of the table, which never changes."""
     function: Any
     reason: str = ""
 
@@ -36,11 +36,10 @@ _translations: weakref.WeakKeyDictionary[Op, Translation] = weakref.WeakKeyDicti
 
 
 def translation(code: int) -> Translation:
-    """The operation in Triton. It is traced anew when it has become another function."""
-    op = with_code(code)
-    [(_, probe)] = custom.probes((code,))
-    found = _translations.get(op)
-    if found is None or not probe.is_as(found.probe):
+    """Return the operation in Triton. It is traced anew when it has become another function."""
+    op, found = with_code(code), _translations.get(with_code(code))
+    probe = next((probe for _, probe in custom.probes((code,))), None)
+    if found is None or (probe and found.probe and not probe.is_as(found.probe)):
         try:
             found = Translation(probe, _compiled(_source(_traced(op))))
         except _UnknownError as error:

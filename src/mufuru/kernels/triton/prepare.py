@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mufuru.kernels.call import Call, Masks
-from mufuru.kernels.triton import own
+from mufuru.kernels.triton import operations, own
 from mufuru.kernels.triton.plan import Layer, Plan, chip_of, plan
 from mufuru.ops import CUSTOM
 from mufuru.unit import ACTIVATIONS, RESETS
@@ -135,13 +135,13 @@ def _biases(call: Call, at: Sizes) -> tuple[Tensor | None, Tensor | None]:
 
 def _options(call: Call, how: Plan) -> dict[str, Any]:
     unit = call.unit
-    python = [op.code for op in unit.python_ops]
-    functions = [own.translation(code) for code in python]
+    made = [code for code in unit.codes if code not in operations.CODES]
+    functions = [own.translation(code) for code in made]
     for found in functions:
         if found.reason:
             raise RuntimeError(f"{found.reason}: it has changed since the graph was made, after which make it anew")
     return {
-        "OPS": tuple(CUSTOM + python.index(code) if code in python else code for code in unit.codes),
+        "OPS": tuple(CUSTOM + made.index(code) if code in made else code for code in unit.codes),
         "FUNCTIONS": tuple(found.function for found in functions),
         "RESET": RESETS[unit.reset],
         "ACTIVATION": ACTIVATIONS[unit.activation],
