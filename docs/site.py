@@ -26,6 +26,9 @@ PAGES = (
 COPIES = (*sorted(ROOT.glob("benchmarks/results/*.svg")), *sorted(ROOT.glob("benchmarks/results/*.json")))
 LINK = re.compile(r"\]\(((?:\.\./)+)((?:examples|benchmarks)/[^)#]*)")
 EMPTY = re.compile(r"<th( [^>]*)?></th>")
+PRIME = re.compile(r"<msup>(<mi>\w</mi>)<mi>(&#x02032;)</mi></msup>")
+NUMBERS = re.compile(r"(?<=\d)–(?=\d)|(?<=%) (?=[↑↓])")
+CELL = re.compile(r"<td[ >].*?</td>", re.DOTALL)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -53,6 +56,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
     content = FORMULA.sub(lambda match: convert(html.unescape(match[2]), display=_display[match[1]]), content)
+    # the font's prime is raised already
+    content = PRIME.sub(r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', content)
+    content = CELL.sub(lambda cell: NUMBERS.sub(lambda sign: together(sign[0]), cell[0]), content)
     # a heading without words is none, say screen readers
     content = EMPTY.sub(r"<td\1></td>", content)
     return folded(content) if '<h2 id="in-short"' in content else content
@@ -74,6 +80,11 @@ def folded(content: str) -> str:
         heading = re.sub(r'<a class="headerlink".*?</a>', "", heading)
         sections[place] = f'<details class="fold"><summary>{heading}{end}</summary>{rest}</details>\n'
     return top + "".join(sections)
+
+
+def together(sign: str) -> str:
+    """Return a sign of a cell at which no line is broken: an interval stays whole, an arrow with its unit."""
+    return "&nbsp;" if sign == " " else f"{sign}&NoBreak;"
 
 
 _display = {"span": "inline", "div": "block"}
