@@ -266,8 +266,8 @@ HEAD = "text,label\nfine,x\nbad,y\n"
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "", "a.csv is empty: expected a table of texts and labels"),
-        ("a.csv", "\n\n", "a.csv is empty: expected a table of texts and labels"),
+        ("a.csv", "", "a.csv is empty: expected a table, a row in each line"),
+        ("a.csv", "\n\n", "a.csv is empty: expected a table, a row in each line"),
         ("a.jsonl", "\n", "a.jsonl is empty: expected a JSON object in each line"),
         ("a.csv", "text,label\n", "a.csv has the names of columns and no rows"),
         ("a.csv", "text,label\nfine,x\nwell,x\n", "all 2 training examples have the label 'x', expected two labels"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from mufuru.experiments.cli import doctor
 from mufuru.experiments.data import DataError, text
-from mufuru.experiments.data.lines import read_lines
+from mufuru.experiments.data.lines import read_input, read_lines
 from mufuru.experiments.data.text import Corpus, Level
 
 SMALL = b"the cat sat\non  the\tmat\n\nthe end"
@@ -276,3 +278,14 @@ def test_no_word_reaches_over_a_blank(line: str) -> None:
     for blank in line.split():
         if blank.isalnum():
             assert text.words(blank) == [blank]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_data_is_no_pipe(tmp_path: Path) -> None:
+    """What is read more than once cannot come from a pipe, and nobody should wait for one; input to predict can."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe is a pipe or a device: expected a file, which is read more than once"):
+        next(read_lines(tmp_path / "pipe"))
+    with ThreadPoolExecutor() as pool:
+        pool.submit((tmp_path / "pipe").write_text, "one\n")
+        assert [*read_input(tmp_path / "pipe")[0]] == ["one\n"]

@@ -22,9 +22,13 @@ LARGEST = 3.4028234663852886e38
 """Largest number of float32."""
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, once: bool = False) -> Iterator[str]:
     """Yield the lines of a file, each with its end as a newline; the last may have none. A byte order mark is cut, and
-    what gzip packed is unpacked."""
+    what gzip packed is unpacked. Unless it is read but `once` it has to be a file on a disk."""
+    with opened(path, "a text file"):
+        if not once and path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path} is a pipe or a device: expected a file, which is read more than once. Write what "
+                            "comes from it into a file first")  # fmt: skip
     with opened(path, "a text file"), open(path, "rb") as file:
         if file.peek(len(GZIP)).startswith(GZIP):
             with gzip.open(file) as unpacked:
@@ -41,7 +45,7 @@ def ending(path: Path) -> str:
 def read_input(file: Path | None) -> tuple[Iterator[str], Path]:
     """Return the lines of a file or, without one, of standard input, and the name that errors give it."""
     if file is not None:
-        return read_lines(file), file
+        return read_lines(file, once=True), file
     place = Path("standard input")
     return decoded(sys.stdin.buffer, place), place
 

@@ -83,7 +83,7 @@ def read_cells(path: Path, format: str) -> Cells:
     """Return the rows of a CSV or TSV file, its first too, all of the same number of values."""
     rows = list(_records(path, format))
     if not rows:
-        raise DataError(f"{path} is empty: expected a table of texts and labels")
+        raise DataError(f"{path} is empty: expected a table, a row in each line")
     start, first = rows[0]
     for line, values in rows:
         if len(values) != len(first):
