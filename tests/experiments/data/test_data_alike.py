@@ -219,3 +219,25 @@ def test_empty_texts(tmp_path: Path) -> None:
     assert sequences(alike.read(new, known(path))) == ["", "fine"]
     with pytest.raises(DataError, match="line 2: expected a text, got an empty one"):
         list(alike.labelled(new, known(path)).examples)
+
+
+@pytest.mark.parametrize(
+    ("names", "lengths", "message"),
+    [
+        ("class,a,b", (3, 3), "expected 3 values in each row, as in training, got columns for 2"),
+        ("class,x_0,x_1,y_0,y_1", (3, 3), "expected 3 values in each row, as in training, got columns for 4"),
+        ("class,x_0,x_1,y_0,y_1", (3, 4), "the model reads one number a step, got columns of 2 channels, x, y"),
+    ],
+)
+def test_names_of_another_table_are_refused(tmp_path: Path, names: str, lengths: tuple[int, int], message: str) -> None:
+    """Numbers of another table would be read as series; names of columns tell."""
+    rows = [f"{1 + row % 2}," + ",".join(["0.5"] * lengths[row % 2]) for row in range(20)]
+    model = known(write(tmp_path / "trained.csv", "\n".join(rows) + "\n"))
+    row = ",".join(["1"] * (names.count(",") + 1))
+    file = write(tmp_path / "other.csv", f"{names}\n{row}\n{row}\n")
+    with pytest.raises(DataError, match=message):
+        [*alike.read(file, model).examples]
+    with pytest.raises(DataError, match=message):
+        [*alike.labelled(file, model).examples]
+    same = write(tmp_path / "same.csv", "class,first,second,third\n1,0.5,1,2\n2,1,1,1\n")
+    assert [len(example.sequence) for example in alike.read(same, model).examples] == [3, 3]

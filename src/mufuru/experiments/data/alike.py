@@ -108,6 +108,8 @@ def labelled(file: Path, known: Known, format: Format | None = None, named: Name
     _check_no_column(named[0], file, chosen)
     reader = Reader(chosen, known.cut, (None, named[1] or (layout.label if layout.format == chosen else None), None))
     examples = reader.read(file)
+    if chosen == "numeric" and reader.columns:
+        _check_columns(file, reader.columns.width - 1, reader.channels, layout)
     return New(checked(examples, known), f"{file.name}: {reader}")
 
 
@@ -228,10 +230,23 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
     if not named and format != "wide" and labels == "no":
         return _bare(file, known, "no")
     found = numeric.read_rows(file, column, labelled=labels == "yes", wide=format == "wide")
+    if format != "wide":
+        _check_columns(file, len(found.names) - (found.label is not None), found.channels, layout)
     place = f"column {(found.label or 0) + 1}"
     note = f"{file.name}: sequences of numbers; the label in {place} is left out" if labels == "yes" else ""
     examples = (Example(file, line, label, series, None) for line, label, series in found.series)
     return New(checked(examples, known), note)
+
+
+def _check_columns(file: Path, width: int, channels: Sequence[str], layout: Layout) -> None:
+    """Refuse the rows of another table: names of columns say how many values there are, and of how many channels."""
+    better = "Give a table like that of training, or rows without names"
+    if width > 0 and layout.length and width != layout.length:
+        raise DataError(f"{file}: expected {layout.length} values in each row, as in training, got columns for "
+                        f"{width}. {better}")  # fmt: skip
+    if len(channels) > 1:
+        raise DataError(f"{file}: the model reads one number a step, got columns of {len(channels)} channels, "
+                        f"{', '.join(channels[:4])}. {better}")  # fmt: skip
 
 
 def _ts(file: Path, known: Known, labels: Labels, format: Format) -> New:
