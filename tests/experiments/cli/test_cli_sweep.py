@@ -169,6 +169,15 @@ def test_a_folder_with_another_sweep(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "sweep.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["sweep", "reproduce"])
+def test_a_file_is_no_place_for_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("kept")
+    options = (*TINY, *RATES) if name == "sweep" else ("--short",)
+    said = command(capsys, name, "logic", *options, "--output", tmp_path / "file")
+    assert_refused(said, 2, f"{tmp_path / 'file'} is a file: expected a folder for the runs")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_without_optuna_the_extra_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

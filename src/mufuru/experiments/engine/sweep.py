@@ -53,6 +53,8 @@ class Where:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
+        if file := next((path for path in (self.root, *self.root.parents) if path.is_file()), None):
+            raise PlaceError(f"{file} is a file: expected a folder for the runs, or a name that is free")
         if self.store and self.store.startswith("memory:") and self.cluster is None:
             raise PlaceError(
                 f"--store {self.store} is the memory of one process, and runs have processes of their own: give a URL "
