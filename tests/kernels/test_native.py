@@ -183,6 +183,14 @@ class TestSizes:
         assert_kernels_agree(make_call(reset=reset, controller=controller, steps=150, batch=2, hidden=5))
 
 
+@pytest.mark.parametrize(("names", "size"), [(ops.PAPER, 512), (("keep", "replace"), 768)])
+@pytest.mark.parametrize("batch", [1, 9])
+def test_gradients_that_no_cache_holds(names: tuple[str, ...], size: int, batch: int) -> None:
+    """They are written past the caches, and read again by the same thread."""
+    call = make_call(names, batch=batch, inputs=size, hidden=size, steps=1, dtype=torch.float32, trace=False)
+    assert_kernels_agree(call)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("controller", [None, 7])
 def test_huge_logits(controller: int | None, dtype: torch.dtype) -> None:

@@ -240,7 +240,8 @@ enum class Less { none, shared, own };
 
 // R rows of left^T right, `apart` numbers from one to the next: factors[row][R], and right packed into panels; `add`: to
 // what is there. At `off`, minus their sum (shared), or from there on minus each (own); `more`: minus what is there.
-template <class T, int R>
+// `stream`: past the caches.
+template <class T, int R, bool stream = false>
 __attribute__((noinline)) void outer_rows(Less less, const T* factors, const T* right, int64_t rows, int64_t columns, T* to,
                                           int64_t apart, T* off, bool add, bool more) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
@@ -263,18 +264,47 @@ __attribute__((noinline)) void outer_rows(Less less, const T* factors, const T* 
       for (int r = 0; r < R; ++r) {
         V<T> all = half ? sum[r][1] : sum[r][0];
         if (add) all += load(to + r * apart + at, m);
-        store(to + r * apart + at, all, m);
-        if (less == Less::own) store(off + r * apart + at, T(0) - all, m);
+        store_past<stream>(to + r * apart + at, all, m);
+        if (less == Less::own) store_past<stream>(off + r * apart + at, T(0) - all, m);
         rest -= all;
       }
-      if (less == Less::shared) store(off + at, rest, m);
+      if (less == Less::shared) store_past<stream>(off + at, rest, m);
     }
+  }
+}
+
+constexpr int64_t kFewSteps = 4;  // so few rows are multiplied again for each row of the result
+
+// the same where there are few rows to sum over: the results are written, row after row, as they lie
+template <class T>
+__attribute__((noinline)) void outer_few(Less less, int64_t count, const T* factors, const T* right, int64_t rows, int64_t columns,
+                                         T* to, int64_t apart, T* off, bool add, bool more) {
+  constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  for (int64_t r = 0; r < count; ++r, ++factors, to += apart) {
+    const auto vector = [&](int64_t u, int64_t m, auto whole) __attribute__((always_inline)) {
+      constexpr bool all = decltype(whole)::value;
+      const T* b = right + u / width * rows * width + u % width;
+      V<T> sum{};
+      for (int64_t k = 0; k < rows; ++k) sum += splat<T>(factors[k * count]) * load(b + k * width);
+      if (add) sum += load<all>(to + u, m);
+      store<all>(to + u, sum, m);
+      if (less == Less::own) store<all>(off + r * apart + u, T(0) - sum, m);
+      if (less == Less::shared) store<all>(off + u, (more || r ? load<all>(off + u, m) : splat<T>(0)) - sum, m);
+    };
+    int64_t u = 0;
+    for (; u + n <= columns; u += n) vector(u, n, std::true_type{});
+    if (u < columns) vector(u, columns - u, std::false_type{});
   }
 }
 
 template <class T>
 inline void outer_rows(Less less, int64_t count, const T* factors, const T* right, int64_t rows, int64_t columns, T* to,
-                       int64_t apart, T* off, bool add, bool more) {
+                       int64_t apart, T* off, bool add, bool more, bool stream) {
+  if (stream)
+    return with_count<kRows>(count, [&](auto n) {
+      outer_rows<T, n, true>(less, factors, right, rows, columns, to, apart, off, add, more);
+    });
+  if (rows <= kFewSteps) return outer_few<T>(less, count, factors, right, rows, columns, to, apart, off, add, more);
   with_count<kRows>(count, [&](auto n) { outer_rows<T, n>(less, factors, right, rows, columns, to, apart, off, add, more); });
 }
 

@@ -6,7 +6,8 @@
 namespace mufuru {
 namespace MUFURU_ARCH {
 
-constexpr int64_t kBlock = 256;  // rows worked on together: their operands stay in cache
+constexpr int64_t kBlock = 256;       // rows worked on together: their operands stay in cache
+constexpr int64_t kCached = 1 << 25;  // bytes that a processor's last cache keeps, or its part for some cores
 
 // left^T right for one or two right sides, by their places in the list of them, and the column sums of left where
 // wanted, also twice; each column of left becomes a row of the results.
@@ -24,7 +25,7 @@ template <class T>
 class Gradients {
  public:
   Gradients(const Problem& problem, const Work<T>& work)
-      : at(problem), total(problem.offsets[problem.steps]), turned(work.turned) {
+      : at(problem), total(problem.offsets[problem.steps]), turned(work.turned), stream(streamed()) {
     const Problem& in = problem;
     const T *d_gates = work.d_gates, *gates = static_cast<const T*>(in.gates);
     T *d_ih = static_cast<T*>(in.d_ih), *d_hh = static_cast<T*>(in.d_hh), *d_kk = static_cast<T*>(in.d_kk);
@@ -112,6 +113,7 @@ class Gradients {
             for (int64_t j = 0; j < p.ops; j += kRows) some_rows(p, block, j * at.H + u, at.H, least(p.ops - j, kRows));
       }
     }
+    if (stream) end_streams();
   }
 
   // the reference operation's rows are minus the sum of the others'
@@ -136,9 +138,20 @@ class Gradients {
   const Shape<T> at;
   const int64_t total;
   T* const turned;  // the results, panel by panel of left, each transposed
+  const bool stream;  // whether the results are written past the caches
   Matrix<T> rights[kRights];
   Product<T> products[6];
   int64_t n_rights = 0, n = 0;
+
+  // Where weights and gradients are more than a last cache holds, gradients that are written once would only drive the
+  // weights out of it. Whole vectors: rows of sizes that fill them, in memory that begins where a vector may.
+  bool streamed() const {
+    const Problem& in = at.in;
+    const int64_t bytes = (at.rest + at.L * at.H) * (at.X + at.H) * sizeof(T);
+    const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kLine == 0; };
+    return kStreams && at.direct && !at.K && total <= kBlock && at.logits <= kRows && at.X % N == 0 && at.H % N == 0 &&
+           aligned(in.d_ih) && aligned(in.d_hh) && 2 * bytes > kCached;
+  }
 
   int64_t right(const Matrix<T>& matrix) {
     rights[n_rights] = matrix;
@@ -221,7 +234,7 @@ class Gradients {
       const int64_t columns = rights[p.rights[side]].columns;
       const Less less = shared && whole ? Less::shared : p.ops == 1 ? Less::own : Less::none;
       outer_rows<T>(less, count, block.factors, block.packed + block.start[p.rights[side]], block.rows, columns,
-                    p.to[side] + first * columns, apart * columns, p.to[side] + reference * columns, add, more);
+                    p.to[side] + first * columns, apart * columns, p.to[side] + reference * columns, add, more, stream);
     }
   }
 

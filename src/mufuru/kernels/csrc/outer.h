@@ -12,11 +12,19 @@ struct Matrix {
   int64_t stride, columns;
 };
 
+// fetches R rows of old values, which are wanted once the sums are complete
+template <class T, int R>
+__attribute__((always_inline)) inline void fetch(const T* rows) {
+#pragma GCC unroll 24
+  for (int64_t i = 0; i < R * Panel<T>::width; i += kLine / sizeof(T)) __builtin_prefetch(rows + i, 1);
+}
+
 // R columns of right, packed kRows side by side and such groups one after another, times one packed panel of left over
 // `rows` rows, added to the old values or replacing them: R rows, a panel wide
 template <class T, int R>
 __attribute__((noinline)) void outer(const T* right, const T* left, int64_t rows, bool add, T* to) {
   constexpr int64_t n = Lanes<T>::n, width = Panel<T>::width;
+  if (add) fetch<T, R>(to);
   V<T> sum[R][2];  // fully unrolled, so that it stays in registers
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = splat<T>(0);

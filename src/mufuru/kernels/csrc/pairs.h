@@ -63,7 +63,7 @@ inline Words splat_pair(const float* from) { return *reinterpret_cast<const Pair
 // `tile` of panels.h for pairs
 template <int R, int P, int U>
 __attribute__((always_inline)) inline void tile_of_pairs(const float* const* rows, int64_t depth, const float* panel,
-                                                         int64_t apart, float* out, int64_t out_panel) {
+                                                         int64_t apart, float* out, int64_t out_panel, Ahead ahead) {
   constexpr int64_t n = Lanes<float>::n, width = Panel<float>::width;
   V<float> sum[R][P][U];  // fully unrolled, so that it stays in registers
   const float* a[R];
@@ -77,7 +77,8 @@ __attribute__((always_inline)) inline void tile_of_pairs(const float* const* row
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const float* at = panel + p * apart;
-      if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
+      if constexpr (P == 1) __builtin_prefetch(ahead.place, 0, 2), ahead.place += ahead.pace;
+      else if constexpr (P * U <= 2) __builtin_prefetch(at + 16 * width);  // of more panels the loads are far enough ahead
       Words b[U];
 #pragma GCC unroll 2
       for (int u = 0; u < U; ++u) b[u] = words(at + u * n);
@@ -100,10 +101,14 @@ __attribute__((always_inline)) inline void tile_of_pairs(const float* const* row
 #if defined(MUFURU_DOT)
 template <int R, int U, int P = panels_at_once(R, U)>
 inline void strip_of_pairs(const float* const* rows, int64_t depth, const float* panel, int64_t apart, int64_t count,
-                           float* out, int64_t out_panel) {
+                           float* out, int64_t out_panel, int64_t block, int64_t blocks) {
+  constexpr int64_t line = Panel<float>::width * sizeof(float);
+  // as in `strip`
+  const int64_t far = blocks > 1 ? depth * (blocks + block) / blocks : 16, pace = (line + blocks - 1) / blocks;
   for (; count >= P; count -= P, panel += P * apart, out += P * out_panel)
-    tile_of_pairs<R, P, U>(rows, depth, panel, apart, out, out_panel);
-  if constexpr (P > 1) strip_of_pairs<R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel);
+    tile_of_pairs<R, P, U>(rows, depth, panel, apart, out, out_panel,
+                           {reinterpret_cast<const char*>(panel) + far * line, pace});
+  if constexpr (P > 1) strip_of_pairs<R, U, P - 1>(rows, depth, panel, apart, count, out, out_panel, block, blocks);
 }
 
 // `product` of panels.h for pairs, of which there are `depth`
@@ -122,7 +127,7 @@ void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, c
       const float* const* a = rows + begin;
       float* to = out + first * out_panel + begin * width;
       with_count<kRows>(end - begin, [&](auto count) {
-        strip_of_pairs<count, U>(a, depth, from, apart, now, to, out_panel);
+        strip_of_pairs<count, U>(a, depth, from, apart, now, to, out_panel, block, blocks);
       });
     }
   }
@@ -134,7 +139,7 @@ void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, c
                       float* out) {
   for (int64_t c = 0; c < count; ++c, panel += apart)
     for (int64_t i = 0; i < n_rows; ++i, out += Panel<float>::width)
-      tile_of_pairs<1, 1, U>(rows + i, depth, panel, apart, out, 0);
+      tile_of_pairs<1, 1, U>(rows + i, depth, panel, apart, out, 0, {reinterpret_cast<const char*>(panel), 0});
 }
 #endif
 
@@ -142,6 +147,7 @@ void product_of_pairs(const float* const* rows, int64_t n_rows, int64_t depth, c
 template <int R>
 void outer_of_pairs(const float* right, const float* left, int64_t pairs, bool add, float* to) {
   constexpr int64_t n = Lanes<float>::n, width = Panel<float>::width;
+  if (add) fetch<float, R>(to);
   V<float> sum[R][2]{};
   for (int64_t k = 0; k < pairs; ++k, right += kRows, left += width) {
     const Words b0 = words(left), b1 = words(left + n);

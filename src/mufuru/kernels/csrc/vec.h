@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <type_traits>
-#if defined(__AVX512F__) && MUFURU_BYTES == 64
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -91,6 +91,27 @@ inline V<T> load(const T* from, int64_t n) {
 template <bool whole, class T>
 inline void store(T* to, V<T> x, int64_t n) {
   whole ? store(to, x) : store(to, x, n);
+}
+// whether numbers can be stored past the caches, and the end of such stores: what comes after it sees them
+#if defined(__AVX2__) && MUFURU_BYTES >= 32
+constexpr bool kStreams = true;
+inline void end_streams() { _mm_sfence(); }
+#else
+constexpr bool kStreams = false;
+inline void end_streams() {}
+#endif
+// the first n lanes, past the caches if `stream`: then all of them, to where a vector may lie
+template <bool stream, class T>
+inline void store_past(T* to, V<T> x, int64_t n) {
+  if constexpr (stream && kStreams) {
+#if defined(__AVX512F__) && MUFURU_BYTES == 64
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)x);
+#elif defined(__AVX2__) && MUFURU_BYTES >= 32
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)x);
+#endif
+  } else {
+    store(to, x, n);
+  }
 }
 template <class T>
 inline V<T> splat(T x) {
