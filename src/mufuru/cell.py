@@ -11,6 +11,7 @@ from torch.fx import Proxy
 from mufuru import kernels
 from mufuru import ops as operations
 from mufuru.kernels import Call
+from mufuru.kernels.step import new_state
 from mufuru.ops import OpLike
 from mufuru.recurrent import Device, Recurrent, State
 from mufuru.sequences import Sequences
@@ -70,6 +71,8 @@ class MuFuRUCell(Recurrent):
         def __call__(self, input: Tensor, hx: State | None = None) -> Any: ...
 
     def forward(self, input: Tensor, hx: State | None = None) -> State:
+        if not torch.compiler.is_compiling() and (new := self._step(input, hx)) is not None:
+            return new
         if isinstance(input, Proxy):
             return self._recorded(input, hx)
         if not isinstance(input, Tensor):
@@ -94,6 +97,14 @@ class MuFuRUCell(Recurrent):
         if result.k_n is None:
             return new_h
         return new_h, result.k_n if batched else result.k_n.squeeze(0)
+
+    def _step(self, input: Any, hx: Any) -> Tensor | None:
+        """Return the new state by the shortest way, `None` where `forward` has to take the long one."""
+        if self._traces or self._allowed or torch.is_grad_enabled():
+            return None
+        unit, _, names = self._units[0]
+        weights = [None if name is None else self._parameters.get(name) for name in names]
+        return new_state(unit, self.kernel, input, hx, weights)
 
     def _checked(self, x: Tensor, h: Tensor | None, k: Tensor | None, batched: bool) -> tuple[Tensor, Tensor | None]:
         """Return the states, after a check of their sizes and then, as in `nn.GRUCell`, of their dtypes."""

@@ -15,7 +15,7 @@ def check_numbers(name: str, tensor: Tensor) -> Tensor:
 
     A tensor can be more than its memory: the negative of it, zeros without any, a storage that was given back.
     """
-    return tensor if torch.compiler.is_compiling() or _is_whole(tensor) else _checked(name, tensor)
+    return tensor if torch.compiler.is_compiling() or is_whole(tensor) else _checked(name, tensor)
 
 
 def check_all(names: Iterable[Any], tensors: Iterable[Tensor | None]) -> list[Tensor | None]:
@@ -23,10 +23,10 @@ def check_all(names: Iterable[Any], tensors: Iterable[Tensor | None]) -> list[Te
     if torch.compiler.is_compiling():
         return list(tensors)
     pairs = zip(names, tensors, strict=False)
-    return [tensor if tensor is None or _is_whole(tensor) else _checked(name, tensor) for name, tensor in pairs]
+    return [tensor if tensor is None or is_whole(tensor) else _checked(name, tensor) for name, tensor in pairs]
 
 
-def _is_whole(tensor: Tensor) -> bool:
+def is_whole(tensor: Tensor) -> bool:
     """Return whether nothing is wrong, for the usual tensor: contiguous, of no special kind."""
     return (
         _keys(tensor).raw_repr() in _ORDINARY_KEYS

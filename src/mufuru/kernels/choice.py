@@ -76,6 +76,11 @@ def use_sequence(sequence: Sequence) -> Iterator[None]:
         _only.reset(token)
 
 
+def sequence_is_given() -> bool:
+    """Return whether `use_sequence` is around."""
+    return _only.get() is not None
+
+
 def choose(call: Call, kernel: Choice) -> Sequence:
     """Return the kernel that runs the call. In a graph a loop would fix the number of steps: `scan` takes its place."""
     if not torch.compiler.is_dynamo_compiling():

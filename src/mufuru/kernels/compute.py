@@ -199,6 +199,14 @@ def _clear_padding(batch_sizes: Tensor, *packed: Tensor | None) -> None:
             tensor[rows:] = 0
 
 
+def problem_of_a_step(numbers: tuple[int, ...], codes: tuple[int, ...], batch: int, dtype: torch.dtype) -> Problem:
+    """Return the arguments of one step that packs nothing, without its tensors, from a unit's `numbers` and `codes`."""
+    sizes = (1, batch, *numbers, False, dtype == torch.float64, half.WHOLE, True)
+    problem = Problem(sizes, (_codes(codes),))
+    problem.point("offsets", _even_offsets(batch, batch))
+    return problem
+
+
 def _problem(call: Call, tensors: list[Any], direct_steps: int, others: Iterable[Tensor | None]) -> Problem:
     """The arguments of one call: its tensors are `plain`, and `others` follow them in the order of `POINTERS`."""
     steps, offsets = _offsets(call.batch_sizes, call.x.size(0), call.s0.size(0))

@@ -56,6 +56,13 @@ MAX_OPS = 32
 _POSITION = {name: position for position, name in enumerate([*SIZES, *POINTERS])}
 WORDS = len(_POSITION)
 """Fields of `struct Problem`: sizes and pointers, all of 64 bits."""
+
+
+def position(name: str) -> int:
+    """Return the place of a field of `struct Problem` among its words."""
+    return _POSITION[name]
+
+
 _EMPTY = array("q", [0] * WORDS)
 
 
@@ -89,6 +96,10 @@ class Problem:
             if tensor is not None:
                 words[place] = address(tensor)
         self.address, _ = words.buffer_info()
+
+    def words(self) -> Any:
+        """Return a copy of the struct's fields, whose places `position` knows."""
+        return self._words[:]
 
     def point(self, first: str, *tensors: Tensor) -> None:
         """Add tensors, from the field named `first` on."""
