@@ -678,7 +678,7 @@ def test_offsets_need_64_bits(regime: str, option: str, size: str, monkeypatch: 
         assert max(reached) > 2**33 or (wide and "hh" not in given), function.fn.__name__
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _multiplied(a, b, found):  # type: ignore[no-untyped-def]
     tl.store(found, a * b)
 
