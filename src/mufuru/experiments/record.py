@@ -14,6 +14,7 @@ dynamic.json             dynamic evaluation of a language model, if kept
 """
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -122,10 +123,23 @@ def read_lines(path: Path) -> list[Any]:
 def _parsed(text: str) -> Any:
     """Parse JSON; NaN and infinities, which Python would accept, are no JSON and no result."""
 
-    def refuse(name: str) -> None:
-        raise ValueError(f"{name} is not a finite number")
+    def finite(number: str) -> float:
+        # 1e400 is JSON, but infinite here
+        if not math.isfinite(value := float(number)):
+            raise ValueError(f"{number[:20]} is not a finite number")
+        return value
 
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(text, parse_constant=finite, parse_float=finite)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read the result.json of a run: its metrics are numbers by name."""
+    result = read_json(path)
+    for split in ("train", "valid", "test"):
+        metrics = result.get(split, {})
+        if not isinstance(metrics, dict) or not all(isinstance(value, int | float) for value in metrics.values()):
+            raise RecordError(f"{path} is damaged: expected numbers by name as the metrics of {split}")
+    return result
 
 
 def read_run(path: Path, curve: bool = True) -> Record:
@@ -137,7 +151,7 @@ def read_run(path: Path, curve: bool = True) -> Record:
     if not folder.finished:
         raise RecordError(f"the run in {path} is not finished: resume it with `mufuru train --resume {path}`")
     lines = read_lines(folder.metrics) if curve else []
-    environment, result = read_json(folder.environment), read_json(folder.result)
+    environment, result = read_json(folder.environment), read_result(folder.result)
     dynamic = read_json(folder.dynamic) if folder.dynamic.exists() else {}
     # `mufuru report .` has a name too
     name = path.resolve().name

@@ -256,6 +256,22 @@ def test_a_long_text_has_an_overview_that_scrolls(visit: Callable[..., Visit]) -
     assert page.locator(".overview").count() == 0
 
 
+def test_whole_columns_are_in_sight_where_a_text_ends(visit: Callable[..., Visit]) -> None:
+    for size in (DESKTOP, PHONE):
+        page = visit(size).open(run="words", text="the cat sat on the mat " * 4)
+        column = page.locator(".token-frame").evaluate("frame => Number(frame.getAttribute('width')) - 1")
+        scrolled = page.evaluate("document.querySelector('.figure').scrollLeft") / column
+        assert scrolled > 1
+        assert abs(scrolled - round(scrolled)) * column < 2
+
+
+def test_the_next_token_stands_in_quotation_marks(visit: Callable[..., Visit]) -> None:
+    page = visit().open(run="words", text="the cat")
+    said = re.match(r"“.+”, token 3 of 3: (“.+”) comes next, ", page.inner_text(".readout"))
+    assert said
+    assert headline(page, "words") == said[1]
+
+
 def test_a_model_learns_while_one_watches(visit: Callable[..., Visit], browser: Any, address: str) -> None:
     """Started, watched, found again by another page, paused, looked into, stopped."""
     page = visit().open()
@@ -563,6 +579,9 @@ def test_a_classifier_and_a_series(visit: Callable[..., Visit]) -> None:
 def test_a_link_that_names_a_run_alone_opens_with_an_example(visit: Callable[..., Visit]) -> None:
     page = visit().open(run="texts")
     assert page.input_value("#text") == trained("texts")[0].info()["examples"][0]
+    # an address that is changed by hand loads nothing anew
+    page.evaluate("location.hash = 'run=series'")
+    until(page, f"document.getElementById('text').value === {json.dumps(trained('series')[0].info()['examples'][0])}")
     assert visit().open(run="texts", text="").input_value("#text") == ""
 
 

@@ -15,6 +15,7 @@ from mufuru.experiments.record import (
     read_json,
     read_lines,
     read_records,
+    read_result,
     read_run,
     write_records,
 )
@@ -79,7 +80,12 @@ def test_a_file_of_a_run_that_holds_something_else(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [('{"test": {"loss": NaN}}', "NaN is not a finite number"), ("[" * 100_000, "recursion")]
+    ("text", "why"),
+    [
+        ('{"loss": NaN}', "NaN is not a finite number"),
+        ('{"loss": -1e400}', "-1e400 is not"),
+        ("[" * 100_000, "recursion"),
+    ],
 )
 def test_a_result_that_is_no_json(text: str, why: str, tmp_path: Path) -> None:
     for name in ("result.json", "metrics.jsonl"):
@@ -88,6 +94,13 @@ def test_a_result_that_is_no_json(text: str, why: str, tmp_path: Path) -> None:
         read_json(tmp_path / "result.json")
     with pytest.raises(RecordError, match=rf"metrics\.jsonl is damaged: .*{why}"):
         read_lines(tmp_path / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("test", ['"x"', '{"accuracy": "x"}'])
+def test_metrics_that_are_no_numbers(test: str, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(f'{{"test": {test}}}', encoding="utf-8")
+    with pytest.raises(RecordError, match=r"result\.json is damaged: expected numbers by name as the metrics of test"):
+        read_result(tmp_path / "result.json")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mufuru.experiments.cli.usage import Flag, Runs, Threads, UsageError, check_range, parse
 from mufuru.experiments.engine import RunError, read_config
-from mufuru.experiments.record import RecordError, RunFolder, find_runs, read_json
+from mufuru.experiments.record import RecordError, RunFolder, find_runs, read_json, read_result
 from mufuru.experiments.ship import load_as
 from mufuru_command import ending_at_once
 
@@ -90,7 +90,7 @@ def load(folders: Sequence[Path]) -> list[ExploredRun]:
     runs = []
     for folder, name in zip(folders, names(folders), strict=True):
         files, kind = RunFolder(folder), read_config(folder)[0]
-        scores = read_json(files.result).get("test", {}) if files.finished else {}
+        scores = read_result(files.result).get("test", {}) if files.finished else {}
         runs.append(explored(name, kind, load_as("reader", folder), scores, examples(files.examples)))
     return runs
 

@@ -16,8 +16,14 @@ const KEY = 16;
 export function measures(tokens, units, takes, width) {
   // no gate is slanted
   const narrow = takes === "formula" ? Math.max(NARROW.formula, longestOf(tokens) * LETTER + 3) : NARROW[takes];
-  const column = Math.min(WIDEST, Math.max(narrow, (width - LABELS - RIGHT) / tokens.length));
-  return { column, row: Math.max(3, Math.min(18, TALLEST / units)), width: Math.min(width, Math.max(LEAST, LABELS + column * tokens.length)) };
+  const fit = (end) => Math.min(WIDEST, Math.max(narrow, (width - LABELS - end) / tokens.length));
+  // the last name may lean over the end
+  const longest = longestOf(tokens), upright = fit(RIGHT), leans = takes !== "series" && longest * LETTER + 2 > upright;
+  const end = leans ? Math.max(RIGHT, longest * LETTER * 0.55 - upright / 2) : RIGHT, room = width - LABELS - end;
+  let column = fit(end);
+  // whole columns are in sight where a figure ends that scrolls: half a number reads as another one
+  if (column * tokens.length > room + 1) column = room / Math.max(1, Math.floor(room / column));
+  return { column, end, row: Math.max(3, Math.min(18, TALLEST / units)), width: Math.min(width, Math.max(LEAST, LABELS + column * tokens.length)) };
 }
 
 function longestOf(tokens) {
@@ -25,7 +31,7 @@ function longestOf(tokens) {
 }
 
 /** All measures of a figure of these tokens; `order` has the unit of each row, `captions` the words between the rows. */
-export function layout(tokens, ops, order, takes, { column, row }, captions) {
+export function layout(tokens, ops, order, takes, { column, row, end }, captions) {
   const units = order.length, longest = longestOf(tokens);
   // numbers are drawn as a line, and only their places are written
   const chart = takes === "series" ? CHART : 0;
@@ -46,7 +52,7 @@ export function layout(tokens, ops, order, takes, { column, row }, captions) {
   sizes.units = sizes.heading + words + 12;
   sizes.weights = first + (below ? 0 : map + 32);
   sizes.height = first + map + (ops ? table + 32 : 0) + 6;
-  sizes.body = Math.ceil(column * tokens.length + (slanted ? Math.max(RIGHT, longest * LETTER * 0.55 - column / 2) : RIGHT));
+  sizes.body = Math.ceil(column * tokens.length + end);
   return sizes;
 }
 

@@ -25,7 +25,7 @@ const PROMPTS = {
 };
 
 let runs = [];
-let state = fromFragment(location.hash);
+let state;
 let shown = [];
 let parts = [];
 let asked = null;
@@ -253,10 +253,16 @@ function wire() {
   on("svg", "click", () => saveSvg(picture(parts, palette()), "mufuru"));
   on("png", "click", () => savePng(picture(parts, palette()), "mufuru"));
   on("theme", "click", nextTheme);
-  addEventListener("hashchange", () => set(fromFragment(location.hash)));
+  addEventListener("hashchange", () => set(linked()));
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) render(); width = innerWidth; });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+}
+
+/** The state that the address describes; one without a text begins with an example. */
+function linked() {
+  const found = fromFragment(location.hash), given = new URLSearchParams(location.hash.slice(1)).has("text");
+  return given ? found : { ...found, text: (infoOf(found.run) ?? runs[0]).examples[0] ?? "" };
 }
 
 /** The text stays, if the other run can read it. */
@@ -307,6 +313,7 @@ async function begin() {
   try {
     const found = await api.runs();
     runs = found.runs;
+    state = linked();
     if (found.learns) learn(by, explore);
   } catch (error) {
     by("messages").replaceChildren(html("p", { class: "error" }, error.message));
@@ -316,10 +323,7 @@ async function begin() {
   // on a phone, a second run would only be in the way
   const [first] = runs, beside = innerWidth < 700 ? "" : peers(first)[0]?.name ?? "";
   const fresh = !location.hash;
-  if (fresh) state = { ...state, run: first.name, with: beside };
-  // a link may name a run alone
-  if (!new URLSearchParams(location.hash.slice(1)).has("text")) state.text = (infoOf(state.run) ?? first).examples[0] ?? "";
-  set({});
+  set(fresh ? { run: first.name, with: beside } : {});
   guide(by("guide"), by("tour"), fresh);
 }
 

@@ -8,7 +8,7 @@ import { html, percent, signed, visible } from "./dom.js";
 import { draw, leader, legend, states } from "./figure.js";
 import { layout, measures, under } from "./layout.js";
 import { overview } from "./overview.js";
-import { inWords } from "./predictions.js";
+import { inWords, named } from "./predictions.js";
 import { forRun } from "./switches.js";
 import { search } from "./search.js";
 import { tables } from "./tables.js";
@@ -33,7 +33,7 @@ export function panel({ info, answer, baseline, error, view }, state, width, cho
   const picture = { ...draw(answer, info, place, options), legend: legend(answer, options, place, Math.min(width, 340)) };
   const readout = html("p", { class: "readout quiet" }, sayChosen(answer, info, chosen));
   const behind = decomposition(answer, info, chosen.token) ?? noOperations(info);
-  if (answer.unit) behind.append(search({ ...view, token: chosen.token }, choose));
+  if (answer.unit) behind.append(search({ ...view, token: chosen.token }, columnOf(info), choose));
   const box = figure(picture, answer, info, place, chosen, readout, choose);
   const wider = place.labels + place.body > 1.25 * width;
   element.append(
@@ -57,7 +57,7 @@ export function chosenToken(token, answer) {
 
 /** A run's last prediction in a sentence, for the place where operations are forbidden. */
 export function sayVerdict({ info, answer, baseline }) {
-  const now = inWords(answer.predictions.at(-1), answer), before = baseline && inWords(baseline.predictions.at(-1), baseline);
+  const now = inWords(answer.predictions.at(-1), answer, info), before = baseline && inWords(baseline.predictions.at(-1), baseline, info);
   return `${info.name} says ${now}${before ? ` (with all operations ${before})` : ""}.`;
 }
 
@@ -66,7 +66,7 @@ export function sayChosen(answer, info, { token, unit }) {
   const all = answer.tokens.length;
   const where = info.takes === "series"
     ? `Step ${token + 1} of ${all} (${visible(answer.tokens[token])})` : `${at(answer, info, token)}, token ${token + 1} of ${all}`;
-  return `${where}: ${inWords(answer.predictions[token], answer)}; ${sayUnit(answer, token, unit)}`;
+  return `${where}: ${inWords(answer.predictions[token], answer, info)}; ${sayUnit(answer, token, unit)}`;
 }
 
 function sayUnit(answer, token, unit) {
@@ -83,7 +83,7 @@ function titles(answer, info, state, tokens) {
   const text = tokens.join(info.takes === "characters" ? "" : " ");
   return {
     title: `${info.name} (${info.cell}, ${info.units} units)`,
-    subtitle: `${without.length ? `${without.join(", ")}: ` : ""}${text} → ${inWords(answer.predictions.at(-1), answer)}`,
+    subtitle: `${without.length ? `${without.join(", ")}: ` : ""}${text} → ${inWords(answer.predictions.at(-1), answer, info)}`,
   };
 }
 
@@ -103,14 +103,14 @@ function facts(info) {
 /** The last prediction, and the one with all operations. */
 function headline(answer, info, baseline) {
   const { top, truth } = answer.predictions.at(-1), [label, p] = top[0], right = truth === label;
-  const named = info.estimates || { lm: "next", tag: `“${visible(answer.tokens.at(-1))}” is` }[info.kind] || "";
-  const parts = [html("b", {}, visible(label, 40))];
-  if (named) parts.unshift(html("span", { class: "quiet" }, named));
+  const what = info.estimates || { lm: "next", tag: `“${visible(answer.tokens.at(-1))}” is` }[info.kind] || "";
+  const parts = [html("b", {}, named(label, info))];
+  if (what) parts.unshift(html("span", { class: "quiet" }, what));
   if (!info.estimates) parts.push(html("span", { class: "p" }, percent(p)));
   if (truth) parts.push(html("span", { class: right ? "right" : "wrong" }, right ? "✓ right" : `✗ it is ${truth}`));
   if (baseline) {
     const [before, was] = baseline.predictions.at(-1).top[0];
-    const change = `with all operations: ${visible(before, 40)}${info.estimates ? "" : ` ${percent(was)}`}`;
+    const change = `with all operations: ${named(before, info)}${info.estimates ? "" : ` ${percent(was)}`}`;
     parts.push(html("span", { class: before === label ? "quiet" : "changed" }, change));
   }
   return html("p", { class: "headline" }, ...parts);
@@ -123,7 +123,7 @@ function noOperations(info) {
 
 function description(answer, info) {
   const rows = `predictions, ${answer.ops ? "operation weights, leading operations and " : ""}states over ${counted(answer.tokens, info)}`;
-  const end = `It says ${inWords(answer.predictions.at(-1), answer)}. All numbers are in the tables.`;
+  const end = `It says ${inWords(answer.predictions.at(-1), answer, info)}. All numbers are in the tables.`;
   return `Figure of ${info.name}: ${rows}. ${end}`;
 }
 
@@ -167,5 +167,5 @@ function sayUnder(answer, info, { token, op, unit }) {
     return `${name}, ${answer.ops[op]}: mean weight ${mean}, in unit ${answer.unit.index} ${own}`;
   }
   if (unit >= 0) return `${name}, ${sayUnit(answer, token, unit)}`;
-  return `${name}: ${inWords(answer.predictions[token], answer)}`;
+  return `${name}: ${inWords(answer.predictions[token], answer, info)}`;
 }

@@ -27,9 +27,15 @@ export function ceiling(answer, info) {
 }
 
 /** A prediction in words. */
-export function inWords(prediction, { scale }) {
+export function inWords(prediction, { scale }, info) {
   const [label, p] = prediction.top[0];
+  if (info.kind === "lm") return `${named(label, info)} comes next, ${percent(p)}`;
   if (scale) return visible(label, 40);
   const right = prediction.truth ? (prediction.truth === label ? ", which is right" : ", which is wrong") : "";
   return `${visible(label, 30)}, ${percent(p)}${right}`;
+}
+
+/** A label; the next token of a text, which may be a comma, in quotation marks. */
+export function named(label, info) {
+  return info.kind === "lm" ? `“${visible(label, 40)}”` : visible(label, 40);
 }
