@@ -218,6 +218,7 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
         ("waves", "[[1, 2], [3, 4]]", "expected at least 18 values to forecast from, got 2"),
         ("names", '["a"', "Expecting ',' delimiter"),
         ("numbers", "[" * 100_000, "maximum recursion depth exceeded"),
+        ("numbers", "1" + 12 * "\t0.5", "got 13 values, one more than in training: leave the label out"),
     ],
 )
 def test_wrong_lines(
@@ -232,6 +233,25 @@ def test_wrong_lines(
         answered(exports / name, f"{line}\n", monkeypatch, capsys)
     assert ended.value.code == 2
     assert re.fullmatch(f"predict.py: line 1: .*{re.escape(words)}.*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "words"),
+    [
+        ("texts", "a.csv", "expected a text in each line, got the table a.csv: `mufuru predict` reads its columns"),
+        ("names", "a.conll", "expected a text in each line, got the table a.conll"),
+        ("rooms", "a.txt", "No such file or directory: 'a.txt'"),
+        ("lm-controller", "a.txt", "No such file or directory: 'a.txt'"),
+    ],
+)
+def test_wrong_files(
+    name: str, file: str, words: str, exports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["predict.py", file])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(exports / name / "predict.py"), run_name="__main__")
+    assert ended.value.code == 2
+    assert re.fullmatch(f"predict.py: .*{re.escape(words)}.*\n", capsys.readouterr().err)
 
 
 def test_scores_of_raw_text(

@@ -274,13 +274,8 @@ def _tagged(file: Path, known: Known, labels: Labels, format: Format) -> New:
 
 
 READERS: dict[str, Callable[[Path, Known, Labels, Format], New]] = {
-    "numeric": _numeric,
-    "wide": _numeric,
-    "ts": _ts,
-    "folder": _folder,
-    "fasttext": _tagged,
-    "lines": _tagged,
-}
+    "numeric": _numeric, "wide": _numeric, "ts": _ts, "folder": _folder, "fasttext": _tagged, "lines": _tagged,
+}  # fmt: skip
 
 
 def _table(

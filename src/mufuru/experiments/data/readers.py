@@ -29,14 +29,8 @@ from mufuru.experiments.data.tables import Columns, Table
 from mufuru.experiments.data.text import CUTS, Cut
 
 ENDINGS: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".ts": "ts",
-}
+    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".ts": "ts",
+}  # fmt: skip
 FASTTEXT = "__label__"
 UNLABELLED = "unsup"
 """Folder of the IMDB reviews without a label, which is left out."""

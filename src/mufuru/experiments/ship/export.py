@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mufuru import export
 from mufuru.disk import beside, write_atomically
 from mufuru.experiments.engine import Failure, RunError, evaluate, load_model
-from mufuru.experiments.engine.evaluate import examining
+from mufuru.experiments.engine.evaluate import examining, read_layout
 from mufuru.experiments.record import Record, RunFolder, read_run
 from mufuru.experiments.ship import c, onnx
 from mufuru.experiments.ship.card import card
@@ -34,12 +34,8 @@ Target = Literal["safetensors", "int8", "onnx", "torch-export", "c"]
 Bits = Literal[32, 8]
 
 SUFFIXES: dict[str, str] = {
-    "safetensors": "-safetensors",
-    "int8": "-int8",
-    "onnx": "-onnx",
-    "torch-export": ".pt2",
-    "c": ".c",
-}
+    "safetensors": "-safetensors", "int8": "-int8", "onnx": "-onnx", "torch-export": ".pt2", "c": ".c",
+}  # fmt: skip
 """Ending of the run's name where no path is given; the first three are folders."""
 UNSEEN = ((1, 1), (3, 4), (2, 9), (7, 33))
 """Batches and steps that a graph is checked with; it was made with others."""
@@ -79,7 +75,7 @@ def export_run(
             if target == "c":
                 done = _write_c(model, written, bits)
             elif target == "onnx":
-                done = _write_onnx(model, record, written, batch_first)
+                done = _write_onnx(model, record, written, batch_first, read_layout(folder).get("length"))
             elif target == "torch-export":
                 done = _write_program(model, written, batch_first)
             else:
@@ -172,8 +168,8 @@ def _write_files(model: TaskModel, record: Record, path: Path, name: str, target
     return Exported(path, compare(model, lambda arguments: loaded.answers(*arguments), UNSEEN, target), model)
 
 
-def _write_onnx(model: TaskModel, record: Record, path: Path, batch_first: bool) -> Exported:
-    answers, by_steps = onnx.write(model, record, path, batch_first)
+def _write_onnx(model: TaskModel, record: Record, path: Path, batch_first: bool, length: int | None) -> Exported:
+    answers, by_steps = onnx.write(model, record, path, batch_first, length)
     error = compare(model, answers, UNSEEN, "onnx")
     if by_steps is not None:
         error = max(error, compare_steps(model, by_steps, UNSEEN[:-1], "onnx"))

@@ -38,12 +38,14 @@ BySteps = Callable[[Tensor], Sequence[Tensor]]
 """From inputs, (steps, batch) or (steps, batch, channels), to the answers after every step."""
 
 
-def write(model: TaskModel, record: Record, path: Path, batch_first: bool) -> tuple[Answers, BySteps | None]:
+def write(
+    model: TaskModel, record: Record, path: Path, batch_first: bool, length: int | None
+) -> tuple[Answers, BySteps | None]:
     """Write one file where the path ends in .onnx, else a folder; return functions that answer from there, the second
-    step by step."""
+    step by step. `length` is that of all series of training, if they have the same."""
     runtime = onnxruntime()
     layout, step = lay_out(model, batch_first), model.step_graph()
-    content = facts(model, record, layout, step, batch_first)
+    content = facts(model, record, layout, step, batch_first) | {"length": length}
     alone = path.suffix == ".onnx"
     if not alone:
         path.mkdir()

@@ -6,15 +6,9 @@ from typing import Any, ClassVar
 from mufuru.experiments.settings import Training, check_held_out
 
 FEW = Training(
-    updates=1000,
-    batch_size=25,
-    learning_rate=4e-3,
-    beta1=0.9,
-    clip=1.0,
-    schedule="cosine",
-    evaluate_every=50,
+    updates=1000, batch_size=25, learning_rate=4e-3, beta1=0.9, clip=1.0, schedule="cosine", evaluate_every=50,
     ties="loss",
-)
+)  # fmt: skip
 """Training with as many updates for a small training set as for a large one."""
 
 

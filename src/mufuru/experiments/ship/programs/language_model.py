@@ -60,8 +60,12 @@ def score(ids: list[int]) -> Iterator[float]:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    with open(sys.argv[1] if sys.argv[1:] else 0, encoding="utf-8-sig") as source:
-        tokens = read_of_texts(source)
+    try:
+        with open(sys.argv[1] if sys.argv[1:] else 0, encoding="utf-8-sig") as source:
+            tokens = read_of_texts(source)
+    except (OSError, ValueError) as error:
+        print(f"predict.py: {error}", file=sys.stderr)
+        sys.exit(2)
     print("token\tlog_probability")
     for (token, _), log in zip(tokens, score([number for _, number in tokens]), strict=True):
         print(f"{json.dumps(token, ensure_ascii=False)[1:-1]}\t{log:.6f}")

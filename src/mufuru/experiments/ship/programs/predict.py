@@ -43,6 +43,8 @@ def read_of_numbers(line: str) -> Any:
     values = np.array(fields, np.float32).reshape(len(fields), -1 if fields else 1)
     if not fields or values.shape[1] != MODEL["channels"] or not np.isfinite(values).all():
         raise ValueError(f"expected steps of {MODEL['channels']} finite numbers, got {line!r}")
+    if len(fields) - 1 == MODEL["length"]:
+        raise ValueError(f"got {len(fields)} values, one more than in training: leave the label out")
     return values[: MODEL["max_length"]]
 
 
@@ -88,8 +90,10 @@ def forms_of_tagger(word: str) -> list[str]:
         kind = "upper" if word.isupper() and len(word) > 1 else "title"
     kind += "-hyphen" if "-" in word.strip("-") else ""
     ending = f"-{word[-2:].lower()}" if len(word) > 3 and word[-2:].isalpha() else ""
-    own = word.lower() if MODEL["tokeniser"]["lowercase"] else word
-    return [own, f"<unk-{kind}{ending}>", f"<unk-{kind}>", MODEL["vocabulary"]["unknown"]]
+    return [
+        word.lower() if MODEL["tokeniser"]["lowercase"] else word,
+        *(f"<unk-{kind}{ending}>", f"<unk-{kind}>", MODEL["vocabulary"]["unknown"]),
+    ]
 
 
 def answer_of_tagger(line: str) -> dict[str, Any]:
@@ -102,9 +106,11 @@ def answer_of_tagger(line: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    number = 0
+    number, name = 0, "".join(sys.argv[1:2])
     try:
-        with open(sys.argv[1] if sys.argv[1:] else 0, "rb") as source:
+        if MODEL.get("tokeniser") and name.endswith((".csv", ".tsv", ".json", ".jsonl", ".conll", ".conllu", ".gz")):
+            raise ValueError(f"expected a text in each line, got the table {name}: `mufuru predict` reads its columns")
+        with open(name or 0, "rb") as source:
             for line in source:
                 number += 1
                 found = answer_of_classifier(line.decode("utf-8-sig").rstrip("\r\n"))
