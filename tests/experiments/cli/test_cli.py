@@ -61,6 +61,7 @@ MISTAKES = {  # with words that do not depend on the version of tyro
     "train lm --clip abc": "'abc'",
     "train lm --text a --level char --text=b": "--text is given twice: give all its values after one.",
     "train lm --held-out 0.1": "--held-out",
+    "train classify --data=": "the value of --data is empty: give one",
     "train lm --bptt 99999999999999999999": "bptt should be at most 2147483647, got 99999999999999999999",
     "train logic --seed": "--seed",
     "train logic stray": "stray",

@@ -172,6 +172,7 @@ def test_ends_may_be_missing(tmp_path: Path) -> None:
     [
         ("a.csv", "a\n1\n?\n3\n", {}, "line 3: expected a number in column 'a', got '\\?'. Only the first and last"),
         ("a.csv", "day,kind\nmon,x\ntue,y\n", {}, "has no column of numbers to forecast"),
+        ("a.csv", "id,text\n1,x\n2,y\n3,z\n", {}, "has no column of numbers to forecast"),
         ("a.csv", "a,b\n1,x\n2,y\n", {"values": ("b",)}, "line 2: expected a number in column 'b', got 'x'"),
         ("a.csv", "a,b\n1,\n2,\n", {"values": ("b",)}, "the series 'b' has no values"),
         ("a.csv", "a,b\n1,2\n5,3\n", {"values": ("c",)}, "has no column 'c'"),

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import make_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -40,7 +41,7 @@ def parse(kind: type[T], arguments: list[str], examples: str, *, prog: str = "",
     prog = prog or f"mufuru {kind.__name__.lower()}"
     more: dict[str, Any] = {} if default is None else {"default": default}
     try:
-        check_repeated(arguments)
+        check_given(arguments)
         parsed: T = tyro.cli(kind, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **more)
         if (threads := getattr(parsed, "threads", None)) is not None:
             check_range("--threads", threads, 1, MOST_THREADS)
@@ -65,8 +66,14 @@ def parse_both(
     return parsed.options, parsed.settings
 
 
-def check_repeated(arguments: list[str]) -> None:
-    """Refuse an option that is given twice: the second would silently replace the values of the first."""
+def check_given(arguments: list[str]) -> None:
+    """Refuse an option that is given twice: the second would silently replace the values of the first. Refuse an empty
+    value, as of a variable of the shell that is not set; only a prompt may be empty."""
+    parts = [part for one in arguments for part in (one.split("=", 1) if one.startswith("--") else [one])]
+    for before, value in pairwise(["", *parts]):
+        if not value and before != "--prompt":
+            what = f"the value of {before}" if before.startswith("--") else "an argument"
+            raise SettingError(f"{what} is empty: give one. Is a variable of the shell not set?")
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise SettingError(f"{repeated[0]} is given twice: give all its values after one")

@@ -97,7 +97,8 @@ def _guess(table: Table, taken: Sequence[str]) -> list[str]:
     """Return the columns of numbers, without those that count the rows."""
     left = {name: values for name, values in table.columns.items() if name not in taken}
     numeric = [name for name, values in left.items() if all(map(_is_value, values)) and any(map(is_number, values))]
-    chosen = [name for name in numeric if not _counts(left[name])] if len(numeric) > 1 else numeric
+    # numbers of rows alone are no series, such as the ids of texts
+    chosen = [name for name in numeric if not _counts(left[name])] if len(left) > 1 else numeric
     if not chosen:
         raise DataError(f"{table.path} has no column of numbers to forecast: expected one, or several, and there are "
                         f"{', '.join(table.columns)}. Name one with --value-columns to see what is wrong")  # fmt: skip
