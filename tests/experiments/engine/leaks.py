@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,30 +25,28 @@ GROWTH = 40
 
 
 class Held(NamedTuple):
-    processes: int
     threads: int
     files: int
-    largest: int
-    """Megabytes of the largest process."""
+    megabytes: int
 
 
-def held(others: Collection[int] = ()) -> Held:
-    """Count what this process and all that it started hold, but for processes of others, such as earlier tests."""
-    counts = []
-    for process in set(family(os.getpid())) - set(others):
+def held() -> dict[int, Held]:
+    """Count what this process and each that it started hold."""
+    counts = {}
+    for process in set(family(os.getpid())):
         with suppress(FileNotFoundError, ProcessLookupError):
             status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
             if "VmRSS" in status:
                 files = len(os.listdir(f"/proc/{process}/fd"))
-                counts.append((int(status["Threads"]), files, int(status["VmRSS"].split()[0]) // 1024))
-    return Held(len(counts), sum(c[0] for c in counts), sum(c[1] for c in counts), max(c[2] for c in counts))
+                counts[process] = Held(int(status["Threads"]), files, int(status["VmRSS"].split()[0]) // 1024)
+    return counts
 
 
 def assert_leaks_nothing(root: Path, count: int, monkeypatch: pytest.MonkeyPatch, cluster: str | None = None) -> None:
     """Make many short runs, and compare what is held after a few of them with the end."""
     if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
         pytest.skip("counts processes in /proc")
-    seen: list[Held] = []
+    seen: list[dict[int, Held]] = []
     settle = Overall.settle
 
     def count_after(self: Overall, cost: float, failed: bool) -> None:
@@ -60,8 +57,13 @@ def assert_leaks_nothing(root: Path, count: int, monkeypatch: pytest.MonkeyPatch
     jobs = [Job(f"run-{seed}", "logic", replace(SHORT, seed=seed), root / f"run-{seed}") for seed in range(count)]
     assert len(sweep(jobs, workers=2, quiet=True, cluster=cluster).done) == count
     warm, end = seen[:WARM], seen[-3:]
-    # Ray starts threads when it likes; a leak in every second run would show
+    # Ray starts threads when it likes, and processes with many; a leak in every second run would show
     slack = (count - WARM) // 2 if cluster else 0
-    for name in ("processes", "threads", "files"):
-        assert min(getattr(one, name) for one in end) <= max(getattr(one, name) for one in warm) + slack, name
-    assert end[-1].largest <= max(one.largest for one in warm) + GROWTH
+    assert min(map(len, end)) <= max(map(len, warm)) + slack, "processes"
+    lasting = set(warm[-1]).intersection(*end)
+    assert os.getpid() in lasting
+    for process in lasting:
+        before, after = [[one[process] for one in some if process in one] for some in (warm, end)]
+        for name, more in (("threads", slack), ("files", slack), ("megabytes", GROWTH)):
+            least, most = min(getattr(one, name) for one in after), max(getattr(one, name) for one in before)
+            assert least <= most + more, f"{name} of process {process}"

@@ -116,6 +116,11 @@ def test_cores_are_those_that_may_be_used() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
 
 
+def counts(others: set[int]) -> dict[int, tuple[int, int]]:
+    """Return the threads and files of each process but the others, such as those of earlier tests."""
+    return {process: (one.threads, one.files) for process, one in held().items() if process not in others}
+
+
 @pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_many_runs_leak_nothing(tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # a process and a piece of shared memory that Python keeps for all pools
@@ -124,10 +129,10 @@ def test_many_runs_leak_nothing(tmp_path: Path, count: int, monkeypatch: pytest.
     # pipes of the pools of other tests close when they are collected
     gc.collect()
     others = set(family(os.getpid())) - {os.getpid()}
-    before = held(others)
+    before = counts(others)
     assert_leaks_nothing(tmp_path, count, monkeypatch)
     # a thread that has been told to end takes a moment
     end = time.monotonic() + 10
-    while held(others)[:3] != before[:3] and time.monotonic() < end:
+    while counts(others) != before and time.monotonic() < end:
         time.sleep(0.1)
-    assert held(others)[:3] == before[:3]
+    assert counts(others) == before
