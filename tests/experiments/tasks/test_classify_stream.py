@@ -1,4 +1,4 @@
-"""A classifier step by step: after every step the answer of the whole model to what came so far."""
+"""A classifier or tagger step by step: after every step the answer of the whole model to what came so far."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import Any
 import classify_data
 import pytest
 import torch
+
+from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
+from mufuru.experiments.tasks.cells import CellConfig
+from mufuru.experiments.tasks.tag.config import TagConfig
+from mufuru.experiments.tasks.tag.model import Tagger
+from mufuru.experiments.tasks.words import Meaning
 
 CELLS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -25,6 +31,17 @@ def test_every_step(pooling: str, cell: str, kind: str) -> None:
     ).build()
     if pooling == "attention":
         torch.nn.init.normal_(model.pooling.query, std=20.0)  # scores that overflow without care
+    assert_every_step(model)
+
+
+def test_every_step_of_a_tagger() -> None:
+    torch.manual_seed(0)
+    meaning = Meaning(("B", "I", "O"), Vocabulary((UNKNOWN, *"abcd")))
+    assert_every_step(Tagger(TagConfig(CellConfig(hidden_size=5, num_layers=2)), meaning))
+    assert Tagger(TagConfig(CellConfig(hidden_size=5, bidirectional=True)), meaning).step_graph() is None
+
+
+def assert_every_step(model: Any) -> None:
     graph, inputs = model.eval().step_graph(), model.example(3, 8, seed=1)[0]
     states = [
         torch.full([3 if size is None else size for size in state.sizes], state.initial) for state in graph.states

@@ -118,10 +118,10 @@ def _check_names(table: Table, taken: Sequence[str]) -> None:
 
 def _counts(values: Sequence[Any]) -> bool:
     """Return whether three numbers or more rise by the same step, as those of years do."""
-    steps = (
-        {float(after) - float(before) for before, after in pairwise(values)} if all(map(is_number, values)) else set()
-    )
-    return len(values) > 2 and len(steps) == 1 and steps.pop() > 0
+    if len(values) < 3 or not all(map(is_number, values)):
+        return False
+    steps = {float(after) - float(before) for before, after in pairwise(values)}
+    return len(steps) == 1 and steps.pop() > 0
 
 
 def _grouped(table: Table, given: list[str], covariates: list[str], name: str) -> Loaded:
@@ -131,20 +131,17 @@ def _grouped(table: Table, given: list[str], covariates: list[str], name: str) -
     values = given or _guess(table, [name, *covariates])
     if len(values) > 1 and not given:
         # what counts the moments begins again with each series
+        names = list(rows.values())
         values = [
-            column
-            for column in values
-            if not all(_counts([table.columns[column][row] for row in some]) for some in rows.values())
+            one for one in values if not all(_counts([table.columns[one][row] for row in some]) for some in names)
         ]
     if len(values) != 1:
         raise DataError(f"{table.path}: with a column of the series' names there is one of values, and these are "
                         f"{', '.join(values)}: name it with --value-columns")  # fmt: skip
     series = [_series(table, values[0], covariates, some, label) for label, some in rows.items()]
-    guessed = "" if given else " (guessed)"
-    description = (
-        f"{len(series)} series by column {name!r}, values in column {values[0]!r}{guessed}{_beside(covariates)}"
-    )
-    return Loaded(series, tuple(values), f"{table.path.name}: {description}")
+    description = (f"{table.path.name}: {len(series)} series by column {name!r}, values in column {values[0]!r}"
+                   f"{'' if given else ' (guessed)'}{_beside(covariates)}")  # fmt: skip
+    return Loaded(series, tuple(values), description)
 
 
 def _series(table: Table, value: str, covariates: Sequence[str], rows: Sequence[int], name: str) -> Series:
@@ -175,11 +172,10 @@ def _objects(table: Table, columns: Columns) -> Loaded:
     series = []
     for row, line in enumerate(table.lines):
         name = str(row + 1) if label is None else str(table.columns[label][row])
-        lists = [
-            _list(table.columns[column][row], column, f"{table.path}, line {line}") for column in (value, *covariates)
-        ]
+        where = f"{table.path}, line {line}"
+        lists = [_list(table.columns[column][row], column, where) for column in (value, *covariates)]
         if len({len(values) for values in lists}) > 1:
-            raise DataError(f"{table.path}, line {line}: expected as many covariates as values, got "
+            raise DataError(f"{where}: expected as many covariates as values, got "
                             f"{' and '.join(str(len(values)) for values in lists)}")  # fmt: skip
         series.append(Series(name, torch.tensor(np.stack(lists, 1), dtype=torch.float32)))
     guessed = "" if columns.values else " (guessed)"

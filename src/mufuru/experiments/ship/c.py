@@ -266,9 +266,8 @@ def composition(ops: Sequence[str]) -> Iterator[str]:
 
 def quoted(text: str) -> str:
     """Return a text as a string of C; all but letters, digits and blanks by their bytes, also ?, as in trigraphs."""
-    plain = (
-        chr(byte) if (chr(byte).isalnum() and byte < 128) or byte == 32 else f"\\{byte:03o}" for byte in text.encode()
-    )
+    plain = (chr(byte) if (chr(byte).isalnum() and byte < 128) or byte == 32 else f"\\{byte:03o}"
+             for byte in text.encode())  # fmt: skip
     return f'"{"".join(plain)}"'
 
 

@@ -98,9 +98,8 @@ def _check(path: Path, target: Target, batch_first: bool, bits: Bits) -> None:
     if batch_first and target not in ("onnx", "torch-export"):
         raise RunError(f"--batch-first is for onnx and torch-export, got --to {target}: leave it out")
     if bits != 32 and target != "c":
-        raise RunError(
-            f"--bits is for c, got --to {target}: leave it out" + (", or use int8" if target != "int8" else "")
-        )
+        better = ", or use int8" if target != "int8" else ""
+        raise RunError(f"--bits is for c, got --to {target}: leave it out{better}")
 
 
 @contextmanager

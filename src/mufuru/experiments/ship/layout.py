@@ -43,9 +43,7 @@ def lay_out(model: TaskModel, batch_first: bool) -> Layout:
     if batch_first:
         module, example, open_sizes = BatchFirst(module, inputs, outputs), swap(example, inputs), (open_sizes,)
         inputs, outputs = (tuple(map(with_batch_first, sizes)) for sizes in (inputs, outputs))
-    named = (
-        dict(zip(names, sizes, strict=True)) for names, sizes in ((graph.inputs, inputs), (graph.outputs, outputs))
-    )
+    named = dict(zip(graph.inputs, inputs, strict=True)), dict(zip(graph.outputs, outputs, strict=True))
     return Layout(module, example, open_sizes, *named)
 
 

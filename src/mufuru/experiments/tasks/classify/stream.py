@@ -1,4 +1,4 @@
-"""A classifier step by step: the state of its layer and of its pooling in, the logits so far and the new state out."""
+"""A classifier or tagger step by step: the states of layer and pooling in, the logits so far and new states out."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ class ClassifierStep(nn.Module):
         model: Any = self.model
         hidden, pooled = states[: self.layers], states[self.layers :]
         outputs, state = model.reader(model.embedding(inputs).unsqueeze(0), hidden[0] if self.layers == 1 else hidden)
-        vector, pooled = pool(model.pooling, outputs.squeeze(0), pooled)
+        vector, pooled = pool(getattr(model, "pooling", None), outputs.squeeze(0), pooled)
         return (model.logits(vector), *((state,) if isinstance(state, Tensor) else state), *pooled)
 
 
 def pool(pooling: Any, output: Tensor, states: Tensors) -> tuple[Tensor, Tensors]:
     """Return the vector of all outputs so far, (batch, features), and the new state."""
-    if pooling.name == "last":
+    if pooling is None or pooling.name == "last":
         return output, ()
     if pooling.name == "max":
         best = torch.maximum(states[0], output)
@@ -57,8 +57,9 @@ def pooling_states(name: str, features: int) -> tuple[StepState, ...]:
 
 
 def step_graph(model: Any) -> StepGraph | None:
-    """Return a single step; None for a classifier that reads in both directions."""
+    """Return a single step; None for a model that reads in both directions."""
     if model.config.cell.bidirectional:
         return None
-    states = layer_states(model.config.cell) + pooling_states(model.config.pooling, model.reader.output_size)
+    pooling = getattr(model.config, "pooling", "last")
+    states = layer_states(model.config.cell) + pooling_states(pooling, model.reader.output_size)
     return StepGraph(ClassifierStep(model), model.argument, states)

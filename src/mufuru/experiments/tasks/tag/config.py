@@ -57,12 +57,7 @@ class TagConfig(WordsConfig):
 
 PRESETS: dict[str, TagConfig] = {
     "short": TagConfig(
-        CellConfig(hidden_size=64, bidirectional=True),
-        FEW,
-        embedding_size=64,
-        lowercase=False,
-        min_count=2,
-        embedding_dropout=0.3,
-        output_dropout=0.3,
+        CellConfig(hidden_size=64, bidirectional=True), FEW,
+        embedding_size=64, lowercase=False, min_count=2, embedding_dropout=0.3, output_dropout=0.3,
     ),
-}
+}  # fmt: skip

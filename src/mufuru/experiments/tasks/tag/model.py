@@ -9,8 +9,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, per_step
+from mufuru.experiments.tasks.classify import stream
 from mufuru.experiments.tasks.classify.model import raw_sequences
-from mufuru.experiments.tasks.models import Metadata, SequenceModel, Tensors
+from mufuru.experiments.tasks.models import Metadata, SequenceModel, StepGraph, Tensors
 from mufuru.experiments.tasks.tag.config import TagConfig
 from mufuru.experiments.tasks.words import Meaning, embedding
 
@@ -33,7 +34,12 @@ class Tagger(SequenceModel):
 
     def forward(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> Any:
         """Return the logits of every step: packed as the inputs, or (steps, batch, labels) of padded ones."""
-        return per_step(lambda rows: self.output(self.output_dropout(rows)), self.outputs(inputs, lengths))
+        return per_step(self.logits, self.outputs(inputs, lengths))
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Return the logits of outputs of the layer."""
+        logits: Tensor = self.output(self.output_dropout(rows))
+        return logits
 
     def outputs(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> PackedSequence | Tensor:
         """Return the outputs of the recurrent layer."""
@@ -54,6 +60,12 @@ class Tagger(SequenceModel):
 
     def raw(self) -> dict[str, Any]:
         return {"kind": "tagger", **raw_sequences(self.meaning, self.config)}
+
+    def step_graph(self) -> StepGraph | None:
+        return stream.step_graph(self)
+
+    def by_steps(self, inputs: Tensor) -> list[Tensor]:
+        return list(self.answers(inputs, torch.full((inputs.size(1),), len(inputs)))[0])
 
 
 def signatures(word: str) -> tuple[str, str]:
