@@ -1,6 +1,6 @@
 """Memory and time of training on texts of two sizes: generated, tokenised into a token file, trained on, deleted.
 
-    python benchmarks/large_text.py                        some minutes; 10 GB of the temporary folder
+    python benchmarks/large_text.py                        hours; 10 GB of the temporary folder
     python benchmarks/large_text.py --quick                seconds, to see that it runs
     python benchmarks/large_text.py --add words 70000000   one more row of the record, or the same anew
 
