@@ -146,7 +146,7 @@ class Report:
         """Return the paper's claims, measured in its setting."""
         several = len(of_part(records, self.main))
         caption = (
-            f"What the paper says ({AUTHORS}) beside {count(several, 'run')} in its setting, as far as it is known"
+            f"What the paper says ({AUTHORS}) and what {count(several, 'run')} gave in its setting, as far as it is known"
         )
         return [judgement.table(claims, evidence, caption), WHICH_GRU] if several else [self.missing(self.main)]
 

@@ -266,7 +266,7 @@ EXPERIMENT: Experiment = Experiment(
     "Language models of one recurrent layer learn to predict the next word of a text; lower perplexity is better.",
     "paper",
     {
-        "claims": View("Beside the paper", lambda r: EXPERIMENT.beside(r, CLAIMS, lines(r, "paper"))),
+        "claims": View("Compared with the paper", lambda r: EXPERIMENT.beside(r, CLAIMS, lines(r, "paper"))),
         "paper": Section("The paper's setting", in_papers_setting, heading="The paper's setting"),
         "lean": Section("The lean unit", lean, heading="With a recurrent controller"),
         "keep": Section("Where keep starts", keep, varies=("cell.keep_bias",), heading="Another start of keep"),

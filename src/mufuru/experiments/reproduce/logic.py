@@ -152,7 +152,7 @@ def beside(records: Runs) -> list[Block]:
     blocks: list[Block] = [] if of_part(records, "sweep") else [EXPERIMENT.missing("sweep")]
     if shown := main_runs(records):
         where = "the short form" if shown[0].group == "short" else "the paper's setting, as far as it is known"
-        caption = f"What the paper says ({AUTHORS}) beside {count(len(shown), 'run')} in {where}"
+        caption = f"What the paper says ({AUTHORS}) and what {count(len(shown), 'run')} gave in {where}"
         blocks += [claims.table(CLAIMS, shown, caption), WHICH_GRU]
     return blocks
 
@@ -242,7 +242,7 @@ def every_size(records: Runs, cell: str) -> str:
 def solved(records: Runs) -> list[Block]:
     here = of_part(records, "solved")
     sentences = [sentence for cell in runs.cells(here) if (sentence := every_size(here, cell))]
-    caption = f"The paper's claims beside {count(len(here), 'run')} in this setting"
+    caption = f"The paper's claims, tested by {count(len(here), 'run')} in this setting"
     return [" ".join(sentences), *accuracy(records, "solved"), claims.table(CLAIMS, here, caption)]
 
 
@@ -307,7 +307,7 @@ EXPERIMENT: Experiment = Experiment(
     "Recurrent layers learn whether a formula is true, and are tested on unseen ones of more gates.",
     "sweep",
     {
-        "claims": View("Beside the paper", beside),
+        "claims": View("Compared with the paper", beside),
         "sweep": Section("Accuracy by hidden size", sweep, heading="The paper's setting", option="figures"),
         "short": Section(
             "Accuracy in the short form", short, heading="Trained on short formulae, tested on longer ones"
