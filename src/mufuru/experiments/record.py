@@ -15,7 +15,7 @@ dynamic.json             dynamic evaluation of a language model, if kept
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -69,13 +69,18 @@ class Record:
     """Which part of an experiment the run belongs to, such as "sweep" or "ablation"; empty for a single run."""
     dynamic: dict[str, Any] = field(default_factory=dict)
     """Dynamic evaluation on the test data, as `mufuru evaluate --dynamic --keep` leaves it; empty without."""
-    name: str = field(default="", compare=False)
-    """Name of the run's folder; empty where it was not read from one."""
+    folder: Path | None = field(default=None, compare=False)
+    """The run's folder; None where it was not read from one."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder, also of `.`; empty without one."""
+        return self.folder.resolve().name if self.folder else ""
 
 
 OPTIONAL = ("curve", "dynamic")
 """Left out of a file of records where there is nothing."""
-PLACE = "name"
+PLACE = "folder"
 """Left out of it always: no other machine has the folder."""
 
 
@@ -142,6 +147,27 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
+def read_examples(path: Path) -> tuple[str, ...]:
+    """Return the texts that a finished run has kept; runs of other tasks and of earlier versions have none."""
+    if not path.exists():
+        return ()
+    texts = read_json(path).get("texts")
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise RecordError(
+            f"{path} is damaged: expected a list of texts. Delete it to look into the run without examples"
+        )
+    return tuple(texts)
+
+
+def endings(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest ending of each path that distinguishes it from the others."""
+    paths = [folder.resolve() for folder in folders]
+    depth = 1
+    while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return ["/".join(path.parts[-depth:]) for path in paths]
+
+
 def read_run(path: Path, curve: bool = True) -> Record:
     """Read the record of a finished run."""
     folder = RunFolder(path)
@@ -153,9 +179,7 @@ def read_run(path: Path, curve: bool = True) -> Record:
     lines = read_lines(folder.metrics) if curve else []
     environment, result = read_json(folder.environment), read_result(folder.result)
     dynamic = read_json(folder.dynamic) if folder.dynamic.exists() else {}
-    # `mufuru report .` has a name too
-    name = path.resolve().name
-    return Record(document["task"], document["config"], environment, result, lines, dynamic=dynamic, name=name)
+    return Record(document["task"], document["config"], environment, result, lines, dynamic=dynamic, folder=path)
 
 
 def find_runs(root: Path) -> list[Path]:

@@ -238,7 +238,7 @@ def test_each_data_set_has_its_figure_and_its_table_of_labels(tmp_path: Path) ->
             record.result["inspection"] = {
                 "details": {"test": {"labels": [label], "confusion": [[8]], "classes": {label: scores}}}
             }
-            every.append(replace(record, name=f"{data}-{cell}"))
+            every.append(replace(record, folder=Path(f"{data}-{cell}")))
     write_page(every, tmp_path / "page.html")
     text = read(tmp_path / "page.html").text
     for data, label in (("one.csv", "good"), ("other.csv", "bad")):
@@ -250,12 +250,14 @@ def test_each_data_set_has_its_figure_and_its_table_of_labels(tmp_path: Path) ->
 def test_runs_that_differ_in_many_settings_have_the_names_of_their_folders(tmp_path: Path) -> None:
     one, other = made("", test=0.95), made("", "gru", test=0.8)
     other.config["training"] |= {"learning_rate": 0.5, "batch_size": 7, "clip": 3.0, "decay": 0.25, "warmup": 9}
-    named = [replace(one, name="careful"), replace(other, name="bold")]
+    named = [replace(one, folder=Path("careful")), replace(other, folder=Path("bold"))]
     assert list(runs.by_settings(named)) == ["MuFuRU, careful", "GRU, bold"]
     assert list(runs.by_settings([one, other])) != ["MuFuRU, careful", "GRU, bold"]
+    write_page([replace(one, folder=Path("a/0")), replace(other, folder=Path("b/0"))], tmp_path / "page.html")
+    assert {"a/0", "b/0"} <= set(read(tmp_path / "page.html").text.split())
     # folders of the same name tell nothing
     same = [
-        replace(record, name="seed-0", config=record.config | {"train_formulae": k})
+        replace(record, folder=Path("seed-0"), config=record.config | {"train_formulae": k})
         for k, record in enumerate([one] * 2)
     ]
     assert all("seed-0" not in name for name in runs.by_settings(same))
@@ -286,7 +288,7 @@ def test_a_single_evaluation_is_no_curve(tmp_path: Path) -> None:
 
 
 def test_folders_are_not_written_into_records(tmp_path: Path) -> None:
-    write_records(tmp_path / "some.jsonl", [replace(made("", test=0.9), name="mine")])
+    write_records(tmp_path / "some.jsonl", [replace(made("", test=0.9), folder=Path("mine"))])
     assert "mine" not in (tmp_path / "some.jsonl").read_text()
     (record,) = read_records(tmp_path / "some.jsonl")
     assert record.name == ""

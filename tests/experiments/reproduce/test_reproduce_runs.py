@@ -44,7 +44,11 @@ def test_language_models(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     (tmp_path / "runs" / "report" / "report.html").unlink()
     again = command(capsys, *line)
     assert (again.code, again.out, again.err) == (0, said.out, "")
-    assert (tmp_path / "runs" / "report" / "report.html").exists()
+    page = tmp_path / "runs" / "report" / "report.html"
+    assert "mufuru/seed-0 (lm) reads an example. A row is a unit" in page.read_text(encoding="utf-8")
+    (tmp_path / "runs" / "short" / "mufuru" / "seed-0" / "best.safetensors").write_bytes(b"cut")
+    assert command(capsys, "report", tmp_path / "runs", "--output", page).code == 0
+    assert "There is no map of mufuru/seed-0: " in page.read_text(encoding="utf-8")
     kept = read_records(tmp_path / "kept" / "short.jsonl")
     assert [(record.group, len(record.curve)) for record in kept] == [("short", 2), ("short", 2)]
 
@@ -57,7 +61,12 @@ def test_sentiment(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert len(find_runs(tmp_path / "runs")) == 4
     page = (tmp_path / "runs" / "report" / "report.html").read_text(encoding="utf-8")
     # what the trained model was asked: operations by class of word, and sentences
-    for words in ("negation", "the first short sentence with", "standard deviation of the weight between the tokens"):
+    for words in (
+        "Which operation led in every unit",
+        "negation",
+        "the first short sentence with",
+        "standard deviation of the weight between the tokens",
+    ):
         assert words in page
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mufuru.experiments.cli.usage import Flag, Runs, Threads, UsageError, check_range, parse
 from mufuru.experiments.engine import RunError, read_config
-from mufuru.experiments.record import RecordError, RunFolder, find_runs, read_json, read_result
+from mufuru.experiments.record import RunFolder, endings, find_runs, read_examples, read_result
 from mufuru.experiments.ship import load_as
 from mufuru_command import ending_at_once
 
@@ -91,28 +91,12 @@ def load(folders: Sequence[Path]) -> list[ExploredRun]:
     for folder, name in zip(folders, names(folders), strict=True):
         files, kind = RunFolder(folder), read_config(folder)[0]
         scores = read_result(files.result).get("test", {}) if files.finished else {}
-        runs.append(explored(name, kind, load_as("reader", folder), scores, examples(files.examples)))
+        runs.append(explored(name, kind, load_as("reader", folder), scores, read_examples(files.examples)))
     return runs
 
 
-def examples(path: Path) -> tuple[str, ...]:
-    """Return the texts that a finished run has kept; runs of other tasks and of earlier versions have none."""
-    if not path.exists():
-        return ()
-    texts = read_json(path).get("texts")
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise RecordError(
-            f"{path} is damaged: expected a list of texts. Delete it to look into the run without examples"
-        )
-    return tuple(texts)
-
-
 def names(folders: Sequence[Path]) -> list[str]:
-    """Return the shortest ending of each path that distinguishes it from the others."""
-    paths = [folder.resolve() for folder in folders]
-    if len(set(paths)) < len(paths):
+    """Return a name for each run, by its folder."""
+    if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("the same run is given twice: name each once. See mufuru explore --help")
-    depth = 1
-    while len({path.parts[-depth:] for path in paths}) < len(paths):
-        depth += 1
-    return ["/".join(path.parts[-depth:]) for path in paths]
+    return endings(folders)

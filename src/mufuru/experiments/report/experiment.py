@@ -145,10 +145,12 @@ class Report:
     def beside(self, records: Runs, claims: Sequence[Claim[Evidence]], evidence: Evidence) -> list[Block]:
         """Return the paper's claims, measured in its setting."""
         several = len(of_part(records, self.main))
-        caption = (
-            f"What the paper says ({AUTHORS}) and what {count(several, 'run')} gave in its setting, as far as it is known"
+        gave = f"{count(several, 'run')} gave in its setting, as far as it is known"
+        return (
+            [judgement.table(claims, evidence, f"What the paper says ({AUTHORS}) and what {gave}"), WHICH_GRU]
+            if several
+            else [self.missing(self.main)]
         )
-        return [judgement.table(claims, evidence, caption), WHICH_GRU] if several else [self.missing(self.main)]
 
     def effects(
         self, records: Runs, part: str, changed: runs.Lines, names: Mapping[str, str], setting: str
@@ -162,9 +164,10 @@ class Report:
                 blocks.append(results.change_table(lines, self.measure, f"{model} {setting}"))
         return [*blocks, *([] if changed.keys() <= base.keys() else [self.missing(part)])]
 
-    def build(self, records: Sequence[Record], output: Path) -> list[Path]:
-        """Write the page and its figures as SVG and PNG into a folder; return the paths, the page first."""
-        page = self.page(runs.unique(records))
+    def build(self, records: Sequence[Record], output: Path, more: Section | None = None) -> list[Path]:
+        """Write the page, with one section more, and its figures as SVG and PNG into a folder; return the paths, the
+        page first."""
+        page = self.page(runs.unique(records)).also(more)
         written = [output / "report.html", *(path for picture in page.pictures for path in picture.write(output))]
         write_atomically(written[0], render.html(page))
         return written

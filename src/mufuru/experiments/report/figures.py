@@ -28,6 +28,7 @@ SETTINGS: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,
+    "axes.formatter.useoffset": False,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
     "legend.frameon": False,

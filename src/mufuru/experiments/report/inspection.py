@@ -212,18 +212,20 @@ def forecasts(name: str, records: Runs) -> list[Block]:
     shown = [record for record in records if forecasts_of(record)]
     one = min(shown, key=lambda record: runs.metric(record, "valid", "mase") or 0.0)
     panels = forecasts_of(one)
-    alt = f"Lines of {len(panels)} forecasts beside the truth; {BELOW}"
+    alt = f"Lines of {len(panels)} forecasts and the truth; {BELOW}"
     caption = (
         f"Forecasts of test values by {runs.model(one)} with seed {runs.setting(one, 'seed')}, the run with the best "
-        "validation MASE, beside the truth and the value of one season before."
+        "validation MASE, with the truth and the value of one season before."
     )
     blocks: list[Block] = [Picture(name, lambda: plots.forecasts(panels), alt, caption)]
-    for panel in panels:
+    for place, panel in enumerate(panels, 1):
         levels = sorted(panel["quantiles"], key=float)
         columns = [panel["truth"], panel["naive"], *(panel["quantiles"][level] for level in levels)]
         rows = tuple(
             (str(step), *(f"{value:g}" for value in row)) for step, row in enumerate(zip(*columns, strict=True), 1)
         )
         head = ("step", "truth", "seasonal-naive", *(f"quantile {level}" for level in levels))
-        blocks.append(Folded(f"{panel['series']}: the forecast as a table", Table(str(panel["series"]), head, rows)))
+        blocks.append(
+            Folded(f"{panel['series']}: forecast {place} as a table", Table(str(panel["series"]), head, rows))
+        )
     return blocks

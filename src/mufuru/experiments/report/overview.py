@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
-from mufuru.experiments.record import Record
+from mufuru.experiments.record import Record, endings
 from mufuru.experiments.report import inspection, plots, results, runs
 from mufuru.experiments.report.claims import AUTHORS
 from mufuru.experiments.report.experiment import Report
@@ -92,11 +92,16 @@ def data_of(records: Runs) -> str:
     return " ".join(str(path).rpartition("/")[2] for path in paths)
 
 
+def own_metric(task: str) -> tuple[str, bool]:
+    """Return the metric by which a task chooses weights, and whether a higher one is better."""
+    make = KINDS[task].make if task in KINDS else None
+    return getattr(make, "metric", "loss"), getattr(make, "higher_is_better", False)
+
+
 def measured(task: str, records: Runs) -> tuple[Measure, dict[str, Summary]]:
     """Return the metric by which a task chooses weights, and the test results of runs that differ in their seed alone,
     by their settings."""
-    make = KINDS[task].make if task in KINDS else None
-    key, higher = getattr(make, "metric", "loss"), getattr(make, "higher_is_better", False)
+    key, higher = own_metric(task)
     found = {
         name: [value for record in some if (value := runs.metric(record, "test", key)) is not None]
         for name, some in runs.by_settings(records).items()
@@ -160,7 +165,8 @@ def _tables(records: Runs) -> list[Block]:
     tested = [("test", key) for key in metrics["test"]]
     others = [(split, key) for split in ("valid", "train") for key in metrics[split]]
     few = differing if len(differing) <= MOST_SETTINGS else []
-    names = [record.name or str(number) for number, record in enumerate(records, 1)]
+    folders = [record.folder for record in records if record.folder]
+    names = endings(folders) if len(folders) == len(records) else [str(place) for place, _ in enumerate(records, 1)]
     settings = [tuple(runs.end(record, path, records) for path in differing) for record in records]
     sizes = [tuple(_size(record, key) for key in ("parameters", "updates", "seconds")) for record in records]
     first = [
@@ -205,7 +211,7 @@ def _curves(task: str, lines: Lines) -> list[Block]:
     keys = {
         key for some in curved.values() for record in some for line in record.curve for key in line.get("valid", ())
     }
-    own = getattr(KINDS[task].make, "metric", "loss") if task in KINDS else "loss"
+    own, _ = own_metric(task)
     metric = own if own in keys else min(keys - {"loss"}, default="loss")
     shown = dict(list(curved.items())[:MOST_LINES])
     caption = "Learning curves: mean over the seeds, and the middle half of the runs as a shade."

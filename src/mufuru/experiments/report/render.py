@@ -9,7 +9,7 @@ from string import Template
 
 from mufuru.experiments.report.page import Block, Command, Folded, Page, Picture, Section, Table
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 PIXELS = 96 / 72
 """CSS pixels in a point, in which matplotlib gives sizes."""
 READABLE = 40 * 16

@@ -258,7 +258,9 @@ EXPERIMENT: Experiment = Experiment(
     "Recurrent layers learn to classify phrases of the Stanford Sentiment Treebank and are tested on whole sentences.",
     "paper",
     {
-        "claims": View("Compared with the paper", lambda r: EXPERIMENT.beside(r, CLAIMS, lines(r, "paper") | tree_lines(r))),
+        "claims": View(
+            "Compared with the paper", lambda r: EXPERIMENT.beside(r, CLAIMS, lines(r, "paper") | tree_lines(r))
+        ),
         "paper": Section("The paper's setting", in_papers_setting, heading="The paper's setting"),
         "dimensions": Section(
             "Larger word vectors", dimensions, varies=("embedding_size",), heading="Other word vectors"
