@@ -71,11 +71,20 @@ TRAINED = ["csv", "tsv", "jsonl", "fasttext.txt", "lines.txt", "folder"]
 def test_texts_of_any_format(tmp_path: Path, trained: str) -> None:
     files = text_files(tmp_path)
     model = known(files[trained])
-    for name in dict.fromkeys([trained, "jsonl", "fasttext.txt", "bare.txt", "bare.csv", "bare.jsonl"]):
+    for name in dict.fromkeys([trained, "jsonl", "fasttext.txt", "lines.txt", "bare.txt", "bare.csv", "bare.jsonl"]):
         assert sorted(sequences(alike.read(files[name], model))) == sorted(EXPECTED), name
     for name in dict.fromkeys([trained, "jsonl", "fasttext.txt", "folder"]):
         found = [(" ".join(row.sequence), row.label) for row in alike.labelled(files[name], model).examples]
         assert sorted(found) == sorted((text.replace(",", " ,"), label) for text, label in TEXTS), name
+
+
+def test_names_of_columns_that_training_had_not(tmp_path: Path) -> None:
+    """They are no example: labels stand below them, or the file is of another format."""
+    model = known(text_files(tmp_path)["tsv"])
+    for name, separator in (("new.tsv", "\t"), ("new.csv", ";")):
+        rows = [("verdict", "said"), ("bad", "a dull film"), ("good", "a fine film"), ("bad", "a dull plot")]
+        new = write(tmp_path / name, "".join(f"{separator.join(row)}\n" for row in rows))
+        assert sequences(alike.read(new, model)) == ["a dull film", "a fine film", "a dull plot"]
 
 
 def series_files(folder: Path) -> dict[str, Path]:
@@ -98,10 +107,11 @@ def series_files(folder: Path) -> dict[str, Path]:
 def test_series_of_any_format(tmp_path: Path, trained: str) -> None:
     files = series_files(tmp_path)
     model = known(files[trained])
-    others = ["ts", "jsonl", "bare.ts", "lists.txt", *([] if "cells" in trained else ["bare.tsv", "bare.csv"])]
+    rows = [] if "cells" in trained else ["tsv"]
+    others = ["ts", "jsonl", "bare.ts", "lists.txt", *rows, *(["bare.tsv", "bare.csv"] if rows else [])]
     for name in dict.fromkeys([trained, *others]):
         assert sequences(alike.read(files[name], model)) == VALUES, name
-    for name in (trained, "ts", "jsonl"):
+    for name in (trained, "ts", "jsonl", *rows):
         found = alike.labelled(files[name], model).examples
         assert [row.label for row in found] == [label for _, label in SERIES]
 

@@ -91,7 +91,7 @@ def format_of(file: Path, known: Known) -> Any:
     if kind in (".jsonl", ".ndjson", ".json", ".ts"):
         return ENDINGS[kind]
     if known.channels:
-        return layout.format if layout.format in ("numeric", "wide") else "numeric"
+        return layout.format if layout.format in ("numeric", "wide") else "wide" if known.channels > 1 else "numeric"
     if kind in ENDINGS:
         return ENDINGS[kind]
     return LINES
@@ -106,7 +106,10 @@ def labelled(file: Path, known: Known, format: Format | None = None, named: Name
     if chosen in ("csv", "tsv", "jsonl"):
         return _table(file, chosen, known, "yes", named[0], named[1])
     _check_no_column(named[0], file, chosen)
-    reader = Reader(chosen, known.cut, (None, named[1] or (layout.label if layout.format == chosen else None), None))
+    label = layout.label if layout.format == chosen else None
+    if chosen == "numeric":
+        label = _label_column(layout, numeric.fields_of(next(read_lines(file), "")))
+    reader = Reader(chosen, known.cut, (None, named[1] or label, None))
     examples = reader.read(file)
     if chosen == "numeric" and reader.columns:
         _check_columns(file, reader.columns.width - 1, reader.channels, layout)
@@ -153,10 +156,11 @@ def _stream(known: Known, labels: Labels) -> New:
 
 def _bare(file: Path, known: Known, labels: Labels) -> New:
     """Read a text a line; lines that all begin with a label of training lose it."""
-    tagged = known.layout.format in ("lines", "fasttext")
-    if labels == "guess" and tagged:
+    if labels == "guess" and not known.channels:
         first = {line.split(maxsplit=1)[0] for line in read_lines(file) if line.strip()}
-        labels = "yes" if first and first <= set(known.labels) else "no"
+        # a text may begin with a word that is a label, several hardly do with different ones
+        enough = 1 if known.layout.format in ("lines", "fasttext") else 2
+        labels = "yes" if enough <= len(first) and first <= set(known.labels) else "no"
     note = f"{file.name}: a label and a text in each line; labels are left out" if labels == "yes" else ""
     return New(checked(_lines(read_lines(file), file, known, labels), known), note)
 
@@ -220,22 +224,30 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
     rows = [numeric.fields_of(line) for line in read_lines(file) if line.strip() and not line.lstrip().startswith("[")]
     if not rows:
         return _bare(file, known, "no")
-    named = len(rows) > 1 and len(rows[0]) > 1 and not any(is_number(field) for field in rows[0][1:])
+    named = len(rows) > 1 and _are_names(rows[0])
     if labels == "guess" and named:
         label = layout.label if layout.header else None
         labels = "yes" if label in rows[0] or any(name.casefold() in tables.LABEL for name in rows[0]) else "no"
     elif labels == "guess":
         labels = "yes" if all(begins_with_label(row, known) for row in rows) else "no"
-    column = layout.label if layout.label is not None and (not named or layout.label in rows[0]) else None
     if not named and format != "wide" and labels == "no":
         return _bare(file, known, "no")
-    found = numeric.read_rows(file, column, labelled=labels == "yes", wide=format == "wide")
+    found = numeric.read_rows(file, _label_column(layout, rows[0]), labelled=labels == "yes", wide=format == "wide")
     if format != "wide":
         _check_columns(file, len(found.names) - (found.label is not None), found.channels, layout)
     place = f"column {(found.label or 0) + 1}"
     note = f"{file.name}: sequences of numbers; the label in {place} is left out" if labels == "yes" else ""
     examples = (Example(file, line, label, series, None) for line, label, series in found.series)
     return New(checked(examples, known), note)
+
+
+def _are_names(fields: Sequence[str]) -> bool:
+    return len(fields) > 1 and not any(map(is_number, fields[1:]))
+
+
+def _label_column(layout: Layout, first: Sequence[str]) -> str | None:
+    """Return the column of labels in training, if a file with this first line has one of that name or place."""
+    return layout.label if (layout.label in first if _are_names(first) else not layout.header) else None
 
 
 def _check_columns(file: Path, width: int, channels: Sequence[str], layout: Layout) -> None:
@@ -262,9 +274,8 @@ def _folder(file: Path, known: Known, labels: Labels, format: Format) -> New:
     if not paths:
         raise DataError(f"{file}: expected a folder of text files, got none")
     if known.channels:
-        raise DataError(
-            f"{file} is a folder of texts, and the model reads {_kind(known.channels)}: give a file of them"
-        )
+        kind = _kind(known.channels)
+        raise DataError(f"{file} is a folder of texts, and the model reads {kind}: give a file of them")
     examples = (Example(path, 1, "", CUTS[known.cut]("".join(read_lines(path))), None) for path in paths)
     return New(checked(examples, known))
 
@@ -282,8 +293,7 @@ def _table(
     file: Path, format: Any, known: Known, labels: Labels, text: str | None = None, label: str | None = None
 ) -> New:
     """Read a table by the columns of training, or by guesses where training knows none; the label may be missing."""
-    layout = known.layout
-    table = _named(file, format, layout, [name for name in (text, label) if name])
+    layout, table = known.layout, _named(file, format, known, [name for name in (text, label) if name])
     there = text or layout.text or ""
     if text is None and there not in table.columns:
         there = _text_column(table, layout)
@@ -306,17 +316,20 @@ def _table(
     return New(checked(examples(), known), f"{file.name}: {what} in column {column!r}{guessed}")
 
 
-def _named(file: Path, format: str, layout: Layout, named: list[str]) -> Table:
+def _named(file: Path, format: str, known: Known, named: list[str]) -> Table:
     if format == "jsonl":
         return tables.read_objects(file)
-    cells = tables.read_cells(file, format)
+    layout, cells = known.layout, tables.read_cells(file, format)
     first = [name.strip() for name in cells[0][1]]
-    bare = layout.format in ("csv", "tsv") and not layout.header and not named
+    bare = layout.format == format and not layout.header and not named
     if bare and not any(name.casefold() in (*tables.TEXT, *tables.LABEL) for name in first):
         if len(first) not in (1, layout.width):
             raise DataError(f"{file}: expected {layout.width} columns, as in training, or the texts alone, got "
                             f"{len(first)}. Name the column of texts with --text-column, such as 1")  # fmt: skip
-        return tables.with_names(file, cells, header=False)
+        place = int(layout.label or 1) - 1
+        labels = [row[place] in known.labels for _, row in cells] if place < len(first) else [True]
+        # a first row without a label above labels has names
+        return tables.with_names(file, cells, header=not labels[0] and len(labels) > 1 and all(labels[1:]))
     header = layout.text in first or tables.has_header(file, cells, named)
     return tables.with_names(file, cells, header)
 

@@ -11,15 +11,7 @@ from pathlib import Path
 from mufuru.experiments.data import DataError
 from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
 
-REGULAR = (
-    "even-pairs",
-    "repeat-01",
-    "parity",
-    "cycle-navigation",
-    "modular-arithmetic-simple",
-    "dyck-2-3",
-    "first",
-)
+REGULAR = ("even-pairs", "repeat-01", "parity", "cycle-navigation", "modular-arithmetic-simple", "dyck-2-3", "first")
 OTHERS = (
     "majority",
     "marked-reversal",

@@ -111,10 +111,7 @@ def sweep(
         root = Path(os.path.commonpath([job.folder.parent.absolute() for job in unfinished]))
         where = Where(root, workers, cluster, store, checkpoint_seconds)
         cost = sum(job.cost for job in unfinished)
-        with (
-            opened(where, len(unfinished)) as backend,
-            Overall(cost, outcome.skipped, len(jobs), quiet) as overall,
-        ):
+        with opened(where, len(unfinished)) as backend, Overall(cost, outcome.skipped, len(jobs), quiet) as overall:
             Pool(Listed(unfinished, outcome), backend, where.store, overall).run()
     return outcome
 

@@ -76,6 +76,4 @@ class ForecastConfig:
         return self.context or max(3 * self.season, 2 * self.horizon, 8)
 
 
-PRESETS: dict[str, ForecastConfig] = {
-    "short": ForecastConfig(CellConfig(hidden_size=32), replace(FEW, batch_size=32)),
-}
+PRESETS: dict[str, ForecastConfig] = {"short": ForecastConfig(CellConfig(hidden_size=32), replace(FEW, batch_size=32))}
