@@ -118,6 +118,19 @@ def test_the_first_page_shows_both_shipped_models(visit: Callable[..., Visit]) -
     assert scales == ["Scales: any colour: fainter = less weight, 0 % to 100 %"] * 2
 
 
+def test_of_many_models_a_mufuru_stands_beside_another_cell(browser: Any) -> None:
+    """However their folders are called: the first two of an experiment may be of the same cell."""
+    texts = trained_folders()["texts"]
+    with serving(*reversed(shipped()), texts) as place:
+        visit = Visit(browser, place)
+        page = visit.open()
+        assert page.locator("[data-run]").evaluate_all("all => all.map(one => one.dataset.run)") == [
+            "mufuru-8",
+            "gru-8",
+        ]
+        visit.leave()
+
+
 MODELS = """async ([address, infos]) => (await import(address)).compared(...infos)"""
 MODELS_OF = {
     "one": ([("a", "mufuru", "keep max min")], ""),
@@ -257,8 +270,8 @@ def test_a_long_text_has_an_overview_that_scrolls(visit: Callable[..., Visit]) -
 
 
 def test_whole_columns_are_in_sight_where_a_text_ends(visit: Callable[..., Visit]) -> None:
-    for size in (DESKTOP, PHONE):
-        page = visit(size).open(run="words", text="the cat sat on the mat " * 4)
+    for size, text in product((DESKTOP, PHONE), ("the cat sat on the mat " * 4, "a waistcoat-pocket-watch " * 20)):
+        page = visit(size).open(run="words", text=text)
         column = page.locator(".token-frame").evaluate("frame => Number(frame.getAttribute('width')) - 1")
         scrolled = page.evaluate("document.querySelector('.figure').scrollLeft") / column
         assert scrolled > 1

@@ -3,7 +3,7 @@
 // Colours are attributes and not rules of a style sheet, so that a saved picture is whole.
 
 import { LEVELS, inkOn, levelOf, rampOf, shade } from "./colour.js";
-import { FONT, svg, text, visible } from "./dom.js";
+import { FONT, svg, text, visible, widthOf } from "./dom.js";
 import { keyAt, linesAt } from "./layout.js";
 import { ceiling, focus, titleOf } from "./predictions.js";
 import { chart, chartLabels, written } from "./series.js";
@@ -134,8 +134,9 @@ function bars(answer, info, place, { colours, baseline, token }) {
       const half = width / 2 + 3;
       parts.push(line(x - half, x + half, level(before), { stroke: colours.ink, "stroke-width": 2 }));
     }
-    const room = Math.floor(place.column / 6);
-    if (mark && room >= 2) parts.push(text(x, top - 8, visible(mark, room), { "text-anchor": "middle", "font-size": 11, fill: colours.ink }));
+    const room = Math.floor(place.column / 6), name = visible(mark, room);
+    const size = Math.min(11, 11 * (place.column - 3) / widthOf(name, 11));
+    if (mark && room >= 2) parts.push(text(x, top - 8, name, { "text-anchor": "middle", "font-size": size, fill: colours.ink }));
   });
   return parts;
 }

@@ -148,12 +148,12 @@ function render() {
   afterwards();
 }
 
-/** Scroll a figure that is wider than the page as far as the chosen token needs. */
+/** Scroll a figure that is wider than the page as far as the chosen token needs, to the right by whole columns. */
 function showChosen(box) {
-  const frame = box.querySelector(".token-frame").getBoundingClientRect();
+  const chosen = box.querySelector(".token-frame"), frame = chosen.getBoundingClientRect(), column = chosen.getAttribute("width") - 1;
   const left = box.querySelector(".labels").getBoundingClientRect().right, right = box.getBoundingClientRect().right;
   if (frame.left < left) box.scrollLeft -= left - frame.left + 8;
-  if (frame.right > right) box.scrollLeft += frame.right - right + 12;
+  if (frame.right > right) box.scrollLeft = column * Math.ceil((box.scrollLeft + frame.right - right) / column);
 }
 
 /** Scroll the figures of the other runs as far as this one: the same tokens stay in sight. */
@@ -320,9 +320,9 @@ async function begin() {
     return;
   }
   wire();
-  // on a phone, a second run would only be in the way
-  const [first] = runs, beside = innerWidth < 700 ? "" : peers(first)[0]?.name ?? "";
-  const fresh = !location.hash;
+  const first = runs.find(({ cell }) => cell === "mufuru") ?? runs[0], fresh = !location.hash;
+  // on a phone, a second run would only be in the way; on a wide page it best is of another cell
+  const others = peers(first), beside = innerWidth < 700 ? "" : (others.find(({ cell }) => cell !== first.cell) ?? others[0])?.name ?? "";
   set(fresh ? { run: first.name, with: beside } : {});
   guide(by("guide"), by("tour"), fresh);
 }
