@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -95,9 +96,19 @@ def _as_markdown(path: Path) -> str:
     if path.suffix == ".py":
         return f"# {path.name}\n\n```python\n{text}```\n"
     if path.suffix == ".ipynb":
-        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
-        return "\n\n".join(f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells)
+        return "\n\n".join(part for cell in json.loads(text)["cells"] for part in _cell(cell))
     return text
+
+
+def _cell(cell: dict[str, Any]) -> Iterator[str]:
+    """A cell of a notebook: its text, or its code, what that printed and the pictures that it drew."""
+    source, outputs = "".join(cell["source"]), cell.get("outputs", [])
+    yield f"```python\n{source}\n```" if cell["cell_type"] == "code" else source
+    if printed := "".join("".join(output.get("text", "")) for output in outputs):
+        yield f"```text\n{printed.rstrip()}\n```"
+    for output in outputs:
+        if picture := "".join(output.get("data", {}).get("image/png", "")).replace("\n", ""):
+            yield f"![Drawn by {source.splitlines()[-1]}](data:image/png;base64,{picture})"
 
 
 def _page(name: str) -> str:

@@ -66,6 +66,13 @@ def test_what_is_loaded_is_there(site: Path) -> None:
                 assert (page.parent / address.partition("?")[0]).exists(), f"{page.name}: {address}"
 
 
+def test_a_notebook_shows_what_it_gave(site: Path) -> None:
+    text = (site / "examples" / "swap_a_gru.html").read_text(encoding="utf-8")
+    assert text.count('src="data:image/png;base64,') == 3
+    assert 'alt="Drawn by mufuru.plot.units(trace, example)"' in text
+    assert "right on sequences of 20 commands: 1.000" in text
+
+
 def test_formulae_are_drawn(site: Path) -> None:
     text = (site / "unit.html").read_text(encoding="utf-8")
     assert text.count("<math") > 20
