@@ -208,8 +208,8 @@ class SequenceRegressor(RegressorMixin, SequenceEstimator):  # type: ignore[misc
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Return (sequences,) or (sequences, targets), as the targets of fit."""
-        found = self._outputs(X).double() * self.deviation_ + self.mean_
-        numbers: np.ndarray[Any, Any] = (found.squeeze(1) if self.flat_ else found).numpy()
+        answers = self._outputs(X).double() * self.deviation_ + self.mean_
+        numbers: np.ndarray[Any, Any] = (answers.squeeze(1) if self.flat_ else answers).numpy()
         return numbers
 
 

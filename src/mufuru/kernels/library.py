@@ -72,12 +72,12 @@ _warned = False
 def load() -> ctypes.CDLL | None:
     """Return the native library, or `None` after one warning that says why there is none."""
     global _warned
-    found = _find_once()
-    if found.library is None and not _warned:
+    outcome = _find_once()
+    if outcome.library is None and not _warned:
         _warned = True
-        message = f"the native kernel is not available, the slower reference kernel runs: {found.status.reason}"
+        message = f"the native kernel is not available, the slower reference kernel runs: {outcome.status.reason}"
         warnings.warn(message, MuFuRUKernelWarning, stacklevel=2)
-    return found.library
+    return outcome.library
 
 
 def status() -> Status:

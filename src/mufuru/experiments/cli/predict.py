@@ -54,10 +54,10 @@ class Predict:
 def main(arguments: list[str]) -> int:
     chosen = parse(Predict, arguments, EXAMPLES)
     predictor: Predictor = load_as("predictor", chosen.run)
-    found, note = opened(predictor, chosen)
+    sequences, note = opened(predictor, chosen)
     if note:
         say(note, 0)
-    for batch in filter(None, batches(found, chosen.batch_size)):
+    for batch in filter(None, batches(sequences, chosen.batch_size)):
         for prediction in predictor.predict(batch):
             print(written(prediction._asdict()))
         sys.stdout.flush()
@@ -79,8 +79,8 @@ def opened(predictor: Predictor, chosen: Predict) -> tuple[Iterator[Any], str]:
     """Return the sequences, and a note on how they were read."""
     how = HowToRead(read_layout(chosen.run), chosen.labels, chosen.format, chosen.text_column)
     if (opener := getattr(predictor, "open", None)) is not None:
-        found: tuple[Iterator[Any], str] = opener(chosen.file, how)
-        return found
+        opening: tuple[Iterator[Any], str] = opener(chosen.file, how)
+        return opening
     if how != HowToRead(how.layout):
         raise SettingError("--format, --text-column and --labels are for classifiers of files: leave them out")
     return read_each(chosen.file, predictor.read), ""

@@ -71,14 +71,14 @@ def read(
         raise DataError(f"{name} is for a file: name one, or write it to a file first")
     if file is None:
         return _stream(known, labels)
-    found = format or format_of(file, known)
-    if found == LINES:
+    form = format or format_of(file, known)
+    if form == LINES:
         _check_no_column(text, file, "lines")
         return _bare(file, known, labels)
-    if found in ("csv", "tsv", "jsonl"):
-        return _table(file, found, known, labels, text)
-    _check_no_column(text, file, found)
-    return READERS[found](file, known, labels, found)
+    if form in ("csv", "tsv", "jsonl"):
+        return _table(file, form, known, labels, text)
+    _check_no_column(text, file, form)
+    return READERS[form](file, known, labels, form)
 
 
 def format_of(file: Path, known: Known) -> Any:
@@ -179,8 +179,8 @@ def _lines(lines: Iterable[str], place: Path, known: Known, labels: Labels) -> I
 
 
 def _of_line(line: str, known: Known, labels: Labels) -> list[str] | Tensor:
-    if line.lstrip().startswith("{") and isinstance(found := _parsed(line), dict):
-        return sequence(_value(found, known.layout.text), known.cut, "the object", bool(known.channels))
+    if line.lstrip().startswith("{") and isinstance(value := _parsed(line), dict):
+        return sequence(_value(value, known.layout.text), known.cut, "the object", bool(known.channels))
     if not known.channels:
         if line.startswith(FASTTEXT):
             line = split_label(line, "fasttext", "the line")[1]
@@ -203,12 +203,12 @@ def _parsed(line: str) -> Any:
         return None
 
 
-def _value(found: dict[str, Any], column: str | None) -> Any:
-    name = column if column in found else next((name for name in found if name.casefold() in tables.TEXT), None)
+def _value(value: dict[str, Any], column: str | None) -> Any:
+    name = column if column in value else next((name for name in value if name.casefold() in tables.TEXT), None)
     if name is None:
         wanted = f"a key {column!r}" if column else "a key such as 'text' or 'values'"
-        raise DataError(f"expected an object with {wanted}, got {', '.join(found) or 'none'}")
-    return found[name]
+        raise DataError(f"expected an object with {wanted}, got {', '.join(value) or 'none'}")
+    return value[name]
 
 
 def begins_with_label(fields: Sequence[str], known: Known) -> bool:
@@ -232,12 +232,12 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
         labels = "yes" if all(begins_with_label(row, known) for row in rows) else "no"
     if not named and format != "wide" and labels == "no":
         return _bare(file, known, "no")
-    found = numeric.read_rows(file, _label_column(layout, rows[0]), labelled=labels == "yes", wide=format == "wide")
+    table = numeric.read_rows(file, _label_column(layout, rows[0]), labelled=labels == "yes", wide=format == "wide")
     if format != "wide":
-        _check_columns(file, len(found.names) - (found.label is not None), found.channels, layout)
-    place = f"column {(found.label or 0) + 1}"
+        _check_columns(file, len(table.names) - (table.label is not None), table.channels, layout)
+    place = f"column {(table.label or 0) + 1}"
     note = f"{file.name}: sequences of numbers; the label in {place} is left out" if labels == "yes" else ""
-    examples = (Example(file, line, label, series, None) for line, label, series in found.series)
+    examples = (Example(file, line, label, series, None) for line, label, series in table.series)
     return New(checked(examples, known), note)
 
 
@@ -262,8 +262,8 @@ def _check_columns(file: Path, width: int, channels: Sequence[str], layout: Layo
 
 
 def _ts(file: Path, known: Known, labels: Labels, format: Format) -> New:
-    found = ts.read(file)
-    examples = (Example(file, line, label, series, None) for line, label, series in found.rows)
+    table = ts.read(file)
+    examples = (Example(file, line, label, series, None) for line, label, series in table.rows)
     return New(checked(examples, known))
 
 
@@ -308,8 +308,8 @@ def _table(
             where, value = f"{file}, line {line}", table.columns[column][row]
             # an empty text is one unknown word, as an empty line is
             empty = value == "" and not known.channels and names is None
-            found = [] if empty else sequence(value, known.cut, where, bool(known.channels))
-            yield Example(file, line, "" if names is None else label_of(names[row], where), found, None)
+            read = [] if empty else sequence(value, known.cut, where, bool(known.channels))
+            yield Example(file, line, "" if names is None else label_of(names[row], where), read, None)
 
     guessed = "" if text or column == layout.text else " (guessed)"
     what = "text" if not known.channels else "series"

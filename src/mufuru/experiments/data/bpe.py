@@ -72,8 +72,8 @@ class BytePairs(Vocabulary):
 
     def numbers(self, lines: Iterable[str]) -> list[int]:
         """Return the ids of the tokens of lines."""
-        found = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
-        return [number for line in found for number in line.ids]
+        encoded = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+        return [number for line in encoded for number in line.ids]
 
     def encode(self, tokens: Iterable[str]) -> Tensor:
         return torch.tensor([self._index[token] for token in tokens], dtype=torch.int64)

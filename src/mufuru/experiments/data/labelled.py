@@ -66,8 +66,8 @@ def load(
     guessed = " (guessed)" if format is None and reader.format in ("numeric", "wide", "lines", "fasttext") else ""
     description = f"{paths['train'].name}: {reader}{guessed}; {len(labels)} labels; {counted(parts)} examples{drawn}"
     kind: Kind = "numeric" if rows["train"][0].channels else "text"
-    found = parts["train"], parts["valid"], parts["test"]
-    return Labelled(kind, labels, *found, description, reader.layout, tuple(filter(None, doubts)))
+    sets = parts["train"], parts["valid"], parts["test"]
+    return Labelled(kind, labels, *sets, description, reader.layout, tuple(filter(None, doubts)))
 
 
 def quantity(labels: Sequence[str], path: Path) -> str:

@@ -131,16 +131,16 @@ def _order(names: list[str], label: int | None, path: Path) -> list[list[int]]:
 
 def _steps(names: Sequence[str]) -> dict[str, list[int]] | None:
     """Return by channel the places of its steps, in their order; None if the names do not say."""
-    found: dict[str, dict[int, int]] = {}
+    by_channel: dict[str, dict[int, int]] = {}
     for place, name in enumerate(names):
         if not (match := STEP.fullmatch(name.strip())):
             return None
-        found.setdefault(match[1], {})[int(match[2])] = place
-    first = sorted(next(iter(found.values()), {}))
-    same = all(sorted(steps) == first for steps in found.values())
-    if not first or not same or len(first) * len(found) != len(names):
+        by_channel.setdefault(match[1], {})[int(match[2])] = place
+    first = sorted(next(iter(by_channel.values()), {}))
+    same = all(sorted(steps) == first for steps in by_channel.values())
+    if not first or not same or len(first) * len(by_channel) != len(names):
         return None
-    return {channel: [steps[step] for step in first] for channel, steps in found.items()}
+    return {channel: [steps[step] for step in first] for channel, steps in by_channel.items()}
 
 
 def _row(fields: list[str], label: int | None, order: list[list[int]] | None, where: str) -> tuple[str, Tensor]:

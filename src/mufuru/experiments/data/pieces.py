@@ -66,9 +66,9 @@ def plan(files: Sequence[str | Path], *, in_words: bool, shares: Sequence[float]
     stops: list[int] = []
     for path, start, size in zip(files, starts, sizes, strict=False):
         own = [end - start for end in ends if start < end < start + size]
-        found = _pieces(Path(path), size, own, in_words)
-        pieces += found
-        stops += [start + piece.stop for piece in found]
+        own_pieces = _pieces(Path(path), size, own, in_words)
+        pieces += own_pieces
+        stops += [start + piece.stop for piece in own_pieces]
     return pieces, [bisect_right(stops, end) for end in ends]
 
 

@@ -110,32 +110,32 @@ class Reader:
 
     def _layout(self, path: Path, examples: list[Example]) -> Layout:
         lengths = {len(example.sequence) for example in examples if example.channels}
-        found = Layout(self.format, ending(path), length=lengths.pop() if len(lengths) == 1 else None)
+        layout = Layout(self.format, ending(path), length=lengths.pop() if len(lengths) == 1 else None)
         if self.columns is None:
-            return found
+            return layout
         text, label, split, width = self.columns.text, self.columns.label, self.columns.split, self.columns.width
-        return replace(found, text=text, label=label, split=split, header=self.header is not False, width=width)
+        return replace(layout, text=text, label=label, split=split, header=self.header is not False, width=width)
 
     def rows(self, path: Path) -> list[Example]:
         """Read rows of numbers."""
-        found = numeric.read_rows(path, self.named[1], wide=self.format == "wide")
-        self.channels = self.channels or found.channels
+        table = numeric.read_rows(path, self.named[1], wide=self.format == "wide")
+        self.channels = self.channels or table.channels
         if self.columns is None:
-            label = found.names[found.label or 0] if found.names else str(1 + (found.label or 0))
-            self.columns, self.header = Columns("", label, None, width=len(found.names)), bool(found.names)
-            place = f"column {label!r}" if found.label else "the first column"
+            label = table.names[table.label or 0] if table.names else str(1 + (table.label or 0))
+            self.columns, self.header = Columns("", label, None, width=len(table.names)), bool(table.names)
+            place = f"column {label!r}" if table.label else "the first column"
             many = f"series of {len(self.channels)} channels" if self.format == "wide" else "sequences of numbers"
             self.read_as = f"{many}, the label in {place}"
-        return [Example(path, line, label, values, None) for line, label, values in found.series]
+        return [Example(path, line, label, values, None) for line, label, values in table.series]
 
     def series(self, path: Path) -> list[Example]:
         """Read the format .ts."""
-        found = ts.read(path)
-        if found.last == "nothing":
+        table = ts.read(path)
+        if table.last == "nothing":
             raise DataError(f"{path}: expected a line @classLabel true and a label behind every series, got none")
-        channels = found.rows[0][2].size(1)
+        channels = table.rows[0][2].size(1)
         self.read_as = f"series of {channels} channel{'' if channels == 1 else 's'}"
-        return [Example(path, line, label, values, None) for line, label, values in found.rows]
+        return [Example(path, line, label, values, None) for line, label, values in table.rows]
 
     def tagged(self, path: Path) -> list[Example]:
         """Read lines of a label and a text."""

@@ -148,8 +148,8 @@ def _read_objects(path: Path, token: str | None, label: str | None) -> list[Sent
 def _list(table: tables.Table, given: str | None, usual: Sequence[str], what: str, option: str) -> str:
     if given is not None:
         return table.find(given)
-    if found := [name for name in usual if name in table.columns]:
-        return found[0]
+    if known := [name for name in usual if name in table.columns]:
+        return known[0]
     raise DataError(f"{table.path} has no list of {what}: name it with {option}; there are {', '.join(table.columns)}")
 
 

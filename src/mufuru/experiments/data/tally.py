@@ -63,8 +63,8 @@ class Tally:
             raise TokenError(f"the text has more than {MOST:,} different words, too many for a model: give "
                              "--vocabulary-size or --min-count, or --tokenizer bpe")  # fmt: skip
         # without any word that is frequent enough, the most frequent one is for the error's sentence
-        found = sorted([*special, *(kept or most)], key=itemgetter(2))
-        return Vocabulary.from_counts({word: count for word, count, _ in found}, size, min_count, extra)
+        counts = sorted([*special, *(kept or most)], key=itemgetter(2))
+        return Vocabulary.from_counts({word: count for word, count, _ in counts}, size, min_count, extra)
 
     def _sorted(self) -> Iterator[Entry]:
         return ((word, self._counts[word], self._first[word]) for word in sorted(self._counts))

@@ -75,8 +75,8 @@ def guess_target(path: Path, format: Format, taken: Sequence[str | None]) -> str
     numeric = [name for name, values in table.columns.items() if name not in used and all(map(is_number, values))]
     known = [name for usual in USUAL for name in numeric if name.strip().casefold() == usual]
     if not known and len(numeric) != 1:
-        found = f"the columns {', '.join(numeric)} hold numbers" if numeric else "no column holds numbers alone"
-        raise DataError(f"{path}: expected one column of numbers as the target, and {found}: name it with "
+        reason = f"the columns {', '.join(numeric)} hold numbers" if numeric else "no column holds numbers alone"
+        raise DataError(f"{path}: expected one column of numbers as the target, and {reason}: name it with "
                         f"--target-column; there are {', '.join(table.columns)}")  # fmt: skip
     return (known or numeric)[0]
 

@@ -67,12 +67,12 @@ class Request:
 
     def state(self) -> list[tuple[str, int, int]]:
         """Return path, size and time of change of every file."""
-        found = []
+        files = []
         for path in self.all_files:
             with opened(Path(path), "a text file"):
                 there = os.stat(path)
-            found.append((os.path.realpath(path), there.st_size, there.st_mtime_ns))
-        return found
+            files.append((os.path.realpath(path), there.st_size, there.st_mtime_ns))
+        return files
 
     def key(self) -> str:
         content = [token_file.FORMAT, asdict(self), self.state()]
@@ -180,8 +180,8 @@ class Build:
             return int(file.readline())
 
     def counts(self, number: int) -> dict[str, int]:
-        found: dict[str, int] = json.loads(self.counted(number).read_bytes().partition(b"\n")[2])
-        return found
+        counts: dict[str, int] = json.loads(self.counted(number).read_bytes().partition(b"\n")[2])
+        return counts
 
     def check_words(self) -> None:
         """Refuse a file without words, before anything is made of it."""
@@ -268,8 +268,8 @@ def blanks_of(piece: Piece, level: Level) -> Sequence[str]:
 
 def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
     """Return the words or characters of a piece."""
-    found = blanks_of(piece, level)
-    return [word for blank in found for word in apart(blank)] if level == "words" else found
+    blanks = blanks_of(piece, level)
+    return [word for blank in blanks for word in apart(blank)] if level == "words" else blanks
 
 
 def counts_of(piece: Piece, level: Level) -> bytes:
@@ -295,11 +295,11 @@ class Ids(dict[str, bytes]):
 
     def __missing__(self, key: str) -> bytes:
         tokens = apart(key) if self.level == "words" else [key]
-        found = b"".join(self.vocabulary.number(token).to_bytes(self.size, "little") for token in tokens)
+        ids = b"".join(self.vocabulary.number(token).to_bytes(self.size, "little") for token in tokens)
         if len(self) >= REMEMBERED:
             self.clear()
-        self[key] = found
-        return found
+        self[key] = ids
+        return ids
 
 
 def ids_of(piece: Piece, ids: Ids | BytePairs) -> bytes:

@@ -68,9 +68,9 @@ def parts(trace: Trace, layer: int, direction: int, unit: int) -> dict[str, Tens
     p = trace.weights(layer, direction)[:, 0, :, unit]
     values = torch.stack([op(s, v) for op in trace.ops], -1)
     after = trace.outputs(layer, direction)[:, 0, unit]
-    found = {"before": s, "features": v, "weights": p, "values": values, "contributions": p * values, "after": after}
-    rest = after - found["contributions"].sum(-1)
-    return found | {"rest": torch.where(rest.abs() < NOTHING * after.abs().clamp(min=1), 0.0, rest)}
+    tensors = {"before": s, "features": v, "weights": p, "values": values, "contributions": p * values, "after": after}
+    rest = after - tensors["contributions"].sum(-1)
+    return tensors | {"rest": torch.where(rest.abs() < NOTHING * after.abs().clamp(min=1), 0.0, rest)}
 
 
 def rounded(values: Tensor, digits: int) -> Any:

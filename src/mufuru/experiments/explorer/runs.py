@@ -130,7 +130,7 @@ class ExploredRun:
         if not 0 <= place.token < len(steps.tokens):
             raise Refused(422, f"token should be from 0 to {len(steps.tokens) - 1} in this text, got {place.token}")
         here = self._contributions(steps, place)[place.token]
-        found: list[dict[str, Any]] = []
+        near: list[dict[str, Any]] = []
         texts = self.examples or self.reader.corpus
         for text in texts:
             read = self._read(text)
@@ -141,10 +141,10 @@ class ExploredRun:
                 differences[place.token] = torch.inf
             difference, token = differences.min(0)
             if difference.isfinite():
-                found.append({"text": text, "token": int(token), "difference": round(float(difference), 4)}
+                near.append({"text": text, "token": int(token), "difference": round(float(difference), 4)}
                              | around(read.tokens, int(token)))  # fmt: skip
         # texts may share a passage, such as windows of a series
-        nearest = {(*one["around"], one["at"]): one for one in sorted(found, key=lambda one: -one["difference"])}
+        nearest = {(*one["around"], one["at"]): one for one in sorted(near, key=lambda one: -one["difference"])}
         return {"found": list(reversed(nearest.values()))[:NEAREST], "texts": len(texts)}
 
     def _contributions(self, steps: Steps, view: View) -> Tensor:

@@ -229,7 +229,7 @@ class Lead(NamedTuple):
 
 def leads(reports: Iterable[Report], records: Mapping[str, Runs]) -> list[Lead]:
     """Return every experiment in its main settings: GRU and MuFuRU, and the difference."""
-    found = []
+    lines = []
     for report in reports:
         for row in report.headlines:
             here = runs.where(of_part(records.get(report.name, ()), row.part), cell__controller_size=None)
@@ -238,8 +238,8 @@ def leads(reports: Iterable[Report], records: Mapping[str, Runs]) -> list[Lead]:
             published = (numbers["GRU"], numbers["MuFuRU"]) if numbers else None
             summaries = row.measure.summary(gru), row.measure.summary(mufuru)
             difference = row.measure.difference(mufuru, gru)
-            found.append(Lead(row, *summaries, (parameters(gru), parameters(mufuru)), difference, published))
-    return found
+            lines.append(Lead(row, *summaries, (parameters(gru), parameters(mufuru)), difference, published))
+    return lines
 
 
 def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:

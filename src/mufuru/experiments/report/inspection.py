@@ -176,13 +176,13 @@ def labels(records: Runs) -> Table:
     return label_table(labels_of(one), caption)
 
 
-def label_table(found: Mapping[str, Any], caption: str) -> Table:
+def label_table(result: Mapping[str, Any], caption: str) -> Table:
     """Return the scores of each label, and unless there are many labels the confusion matrix: how often each was
     predicted."""
-    names = found["labels"] if len(found["labels"]) <= MOST_LABELS else ()
+    names = result["labels"] if len(result["labels"]) <= MOST_LABELS else ()
     rows = []
-    for label, counts in zip(found["labels"], found["confusion"], strict=True):
-        scores = found["classes"][label]
+    for label, counts in zip(result["labels"], result["confusion"], strict=True):
+        scores = result["classes"][label]
         cells = (f"{scores[name]:.3f}" for name in ("precision", "recall", "f1"))
         rows.append((label, *cells, str(scores["examples"]), *(map(str, counts) if names else ())))
     head = ("label", "precision", "recall", "F1", "examples", *(f"predicted {name}" for name in names))
@@ -191,8 +191,8 @@ def label_table(found: Mapping[str, Any], caption: str) -> Table:
 
 def by_length(record: Record, name: str) -> dict[int, float]:
     """Return test accuracy by the longest length of each range that has sequences, see `task.by_length`."""
-    found = inspected(record, name)
-    rows = zip(found["longest"], found["sequences"], found["right"], strict=True)
+    counts = inspected(record, name)
+    rows = zip(counts["longest"], counts["sequences"], counts["right"], strict=True)
     return {longest: right / sequences for longest, sequences, right in rows if sequences}
 
 

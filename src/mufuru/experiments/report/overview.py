@@ -102,11 +102,11 @@ def measured(task: str, records: Runs) -> tuple[Measure, dict[str, Summary]]:
     """Return the metric by which a task chooses weights, and the test results of runs that differ in their seed alone,
     by their settings."""
     key, higher = own_metric(task)
-    found = {
+    metrics = {
         name: [value for record in some if (value := runs.metric(record, "test", key)) is not None]
         for name, some in runs.by_settings(records).items()
     }
-    tested = {name: summarise(values) for name, values in found.items() if values}
+    tested = {name: summarise(values) for name, values in metrics.items() if values}
     most = max((abs(value) for summary in tested.values() for value in summary.values), default=0.0)
     digits = 3 if most < 10 else 1 if most < 1000 else 0
     return Measure(key, digits=digits, lower_is_better=not higher), tested

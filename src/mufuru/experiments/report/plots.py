@@ -454,12 +454,12 @@ def effects(points: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
 
 
 @style()
-def automaton(found: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
+def automaton(facts: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
     """Draw the automaton of one unit: for each gate the state after a value and the gate against the state before.
 
-    `found` is that of `logic.probes.automaton`; dots are the states after a value and at most one gate.
+    `facts` is that of `logic.probes.automaton`; dots are the states after a value and at most one gate.
     """
-    states, following = np.array(found["states"]), np.array(found["next"])
+    states, following = np.array(facts["states"]), np.array(facts["next"])
 
     def read(state: Any, *symbols: int) -> Any:
         for symbol in symbols:
@@ -476,7 +476,7 @@ def automaton(found: Mapping[str, Any], tokens: Sequence[str]) -> Figure:
             axes.plot(states, read(states, value, gate), color=seen.colour, linewidth=1.4, label=f"with {value}")
             axes.plot(visited, read(visited, value, gate), seen.marker, color=seen.colour, markersize=3.5, alpha=0.7)
         for line in (axes.axhline, axes.axvline):
-            line(found["boundary"], color="#999999", linewidth=1, linestyle=(0, (1, 2)))
+            line(facts["boundary"], color="#999999", linewidth=1, linestyle=(0, (1, 2)))
         axes.plot([-1, 1], [-1, 1], color=GRID, linewidth=0.8, zorder=0)
         axes.set_title(tokens[gate])
     for axes in panels[-1]:

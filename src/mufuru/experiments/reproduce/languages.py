@@ -174,30 +174,30 @@ def reach(records: Runs) -> str:
     return f"{statistics.median(lengths):g}, {max(lengths)}"
 
 
-def pivot(found: Lines, caption: str, entry: Callable[[Runs], str]) -> Table:
+def pivot(by_line: Lines, caption: str, entry: Callable[[Runs], str]) -> Table:
     """Return a row for each language, a column for each model."""
-    models = [model for model in CELLS if any(model == key[1] for key in found)]
+    models = [model for model in CELLS if any(model == key[1] for key in by_line)]
     rows = tuple(
-        (language, *(entry(some) if (some := found.get((language, model))) else MISSING for model in models))
-        for language in languages_of(found)
+        (language, *(entry(some) if (some := by_line.get((language, model))) else MISSING for model in models))
+        for language in languages_of(by_line)
     )
     return Table(caption, ("language", *(NAMES[model] for model in models)), rows)
 
 
-def languages_of(found: Lines) -> list[str]:
-    present = {language for language, _ in found}
+def languages_of(by_line: Lines) -> list[str]:
+    present = {language for language, _ in by_line}
     return [name for name in (*flare.LANGUAGES, *tracking.LANGUAGES) if name in present]
 
 
-def over_length(name: str, found: Lines) -> Picture:
+def over_length(name: str, by_line: Lines) -> Picture:
     """Return mean test accuracy over length, a panel for each language."""
     panels = {
         language: {
             NAMES[model]: (str(model), [inspection.by_length(record, "lengths") for record in some])
             for model in CELLS
-            if (some := found.get((language, model)))
+            if (some := by_line.get((language, model)))
         }
-        for language in languages_of(found)
+        for language in languages_of(by_line)
     }
     alt = f"Line plots of test accuracy against length of string for {', '.join(panels)}"
     caption = "Test accuracy by length of string: mean over the runs (line), and every run (faint)."
@@ -206,28 +206,28 @@ def over_length(name: str, found: Lines) -> Picture:
 
 def recognition(records: Runs, part: str) -> list[Block]:
     """Return a part with languages of FLaRe."""
-    found = lines(of_part(records, part))
+    by_line = lines(of_part(records, part))
     return [
-        pivot(found, "Test accuracy on strings of up to 500 symbols: mean and best of the trials", mean_and_best),
+        pivot(by_line, "Test accuracy on strings of up to 500 symbols: mean and best of the trials", mean_and_best),
         pivot(
-            found, f"Trials with {SOLVED} or more and, in brackets, the 95 % interval of their share (Wilson)", solved
+            by_line, f"Trials with {SOLVED} or more and, in brackets, the 95 % interval of their share (Wilson)", solved
         ),
-        over_length(f"languages-{part}", found),
-        pivot(found, "Parameters", parameters),
-        pivot(found, "Minutes of one core, mean of the trials; other work on the machine is in them", minutes),
+        over_length(f"languages-{part}", by_line),
+        pivot(by_line, "Parameters", parameters),
+        pivot(by_line, "Minutes of one core, mean of the trials; other work on the machine is in them", minutes),
     ]
 
 
 def tracked(records: Runs, part: str) -> list[Block]:
     """Return a part with states to track."""
-    found = lines(of_part(records, part))
+    by_line = lines(of_part(records, part))
     how = f"over {len(TRACKING_RATES)} learning rates and {TRACKING_SEEDS} seeds"
     return [
-        pivot(found, f"Runs with a test accuracy of {SOLVED} or more, {how}, and the 95 % interval of their share "
+        pivot(by_line, f"Runs with a test accuracy of {SOLVED} or more, {how}, and the 95 % interval of their share "
               "(Wilson)", solved),
-        pivot(found, f"Length up to which accuracy is at least {SOLVED}, {how}: median and best", reach),
-        over_length(f"languages-{part}", found),
-        pivot(found, "Parameters", parameters),
+        pivot(by_line, f"Length up to which accuracy is at least {SOLVED}, {how}: median and best", reach),
+        over_length(f"languages-{part}", by_line),
+        pivot(by_line, "Parameters", parameters),
     ]  # fmt: skip
 
 

@@ -32,8 +32,8 @@ def probes(records: Runs) -> list[Block]:
     return [Table(caption, (*head, *longer), tuple(rows)), *interventions(here), *one_unit(here)]
 
 
-def _share(found: Mapping[str, list[int]]) -> float:
-    return sum(found["right"]) / sum(found["sequences"])
+def _share(counts: Mapping[str, list[int]]) -> float:
+    return sum(counts["right"]) / sum(counts["sequences"])
 
 
 def interventions(records: Runs) -> list[Block]:
@@ -69,11 +69,11 @@ def one_unit(records: Runs) -> list[Block]:
     best = inspection.chosen(single)
     if best is None:
         return []
-    found = inspection.inspected(best, "automaton")
+    facts = inspection.inspected(best, "automaton")
     caption = (
         f"A whole MuFuRU with one unit (seed {runs.setting(best, 'seed')}, test accuracy "
         f"{SHARE.value(runs.metric(best) or 0)}): the state after a value and a gate, against the state before. Dots "
-        f"are the states after a value and at most one gate; the formula is true {found['true']} the dotted lines."
+        f"are the states after a value and at most one gate; the formula is true {facts['true']} the dotted lines."
     )
     alt = "Ten panels, one for each gate, with the next state of the unit for the values 0 and 1"
-    return [Picture("automaton", lambda: plots.automaton(found, TOKENS), alt, caption)]
+    return [Picture("automaton", lambda: plots.automaton(facts, TOKENS), alt, caption)]

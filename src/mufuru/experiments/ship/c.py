@@ -294,13 +294,13 @@ def compiled(path: Path, name: str, sizes: Mapping[str, int], state: int, compil
 
     def one(sequence: Iterable[Tensor]) -> Tensor:
         # of zeros, as a state starts; `start` of a language model also reads the token before a text
-        memory, found = ctypes.create_string_buffer(state), []
+        memory, steps = ctypes.create_string_buffer(state), []
         for values in sequence:
             step(
                 memory, int(values) if sizes["TOKENS"] else values.contiguous().numpy().ctypes.data_as(ctypes.c_void_p)
             )
-            found.append(torch.empty(sizes["LABELS"]))
-            logits(memory, ctypes.c_void_p(found[-1].data_ptr()))
-        return torch.stack(found)
+            steps.append(torch.empty(sizes["LABELS"]))
+            logits(memory, ctypes.c_void_p(steps[-1].data_ptr()))
+        return torch.stack(steps)
 
     return lambda inputs: list(torch.stack([one(inputs[:, row]) for row in range(inputs.size(1))], 1))

@@ -122,11 +122,11 @@ def write_step(model: TaskModel, step: StepGraph, path: Path, runtime: Any) -> B
 
     def by_steps(inputs: Tensor) -> list[Tensor]:
         states: Sequence[Tensor] = [first(state, inputs.size(1)) for state in step.states]
-        found = []
+        answers = []
         for one in inputs:
             logits, *states = session.answers((one, *states))
-            found.append(logits)
-        return found
+            answers.append(logits)
+        return answers
 
     return by_steps
 

@@ -35,12 +35,12 @@ def checked_call(tensors: Sequence[Any], options: Options) -> Call:
 
 def checked_gradients(grads: Sequence[Tensor | None], call: Call) -> list[Tensor | None]:
     """Return the gradients of outputs, with their own memory and the outputs' shapes."""
-    found, sizes = check_all((f"gradient of {row.name}" for row in OUTPUTS), grads), _sizes(call)
+    checked, sizes = check_all((f"gradient of {row.name}" for row in OUTPUTS), grads), _sizes(call)
     facts = call.unit.facts | ({"trace"} if call.trace else set())
-    for row, grad in zip(OUTPUTS, found, strict=True):
+    for row, grad in zip(OUTPUTS, checked, strict=True):
         if grad is not None and exists(row, facts):
             _check(row, grad, sizes, call)
-    return found
+    return checked
 
 
 def _sizes(call: Call) -> dict[str, int]:

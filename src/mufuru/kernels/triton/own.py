@@ -37,15 +37,15 @@ _translations: weakref.WeakKeyDictionary[Op, Translation] = weakref.WeakKeyDicti
 
 def translation(code: int) -> Translation:
     """Return the operation in Triton. It is traced anew when it has become another function."""
-    op, found = with_code(code), _translations.get(with_code(code))
+    op, known = with_code(code), _translations.get(with_code(code))
     probe = next((probe for _, probe in custom.probes((code,))), None)
-    if found is None or (probe and found.probe and not probe.is_as(found.probe)):
+    if known is None or (probe and known.probe and not probe.is_as(known.probe)):
         try:
-            found = Translation(probe, _compiled(_source(_traced(op))))
+            known = Translation(probe, _compiled(_source(_traced(op))))
         except _UnknownError as error:
-            found = Translation(probe, None, f"operation {op.name!r} {error}")
-        _translations[op] = found
-    return found
+            known = Translation(probe, None, f"operation {op.name!r} {error}")
+        _translations[op] = known
+    return known
 
 
 class _UnknownError(Exception):

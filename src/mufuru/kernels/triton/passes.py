@@ -150,9 +150,9 @@ def _gradients(
         d_op = _of_all(steps.logits.t() @ steps.states_k, ready)
         sums_op = _of_all(steps.logits.sum(0, dtype=torch.float32), ready)
     biases = (sums, sums_hh) if call.weights.bias_ih is not None else (None, None)
-    found = (ds, dk, d_ih, d_hh, *biases, d_kk, d_op, sums_op if call.weights.bias_op is not None else None)
+    grads = (ds, dk, d_ih, d_hh, *biases, d_kk, d_op, sums_op if call.weights.bias_op is not None else None)
     d_x = _of_x(call, gates @ ready.weights.ih) if needs_x else None
-    return [d_x, *(None if grad is None else grad.to(call.s0.dtype) for grad in found)]
+    return [d_x, *(None if grad is None else grad.to(call.s0.dtype) for grad in grads)]
 
 
 def _of_x(call: Call, grad: Tensor) -> Tensor:

@@ -67,10 +67,10 @@ def write(base, row, down, width, columns, mask, value):
 def bias_of(bias, row: tl.constexpr, hidden, units, inside):
     """(1, units) of one block of the biases: 0 features, 1 features inside the reset gate, 2 reset, then logits."""
     if bias is None:
-        found = tl.full((1, units.shape[0]), 0.0, tl.float32)
+        biases = tl.full((1, units.shape[0]), 0.0, tl.float32)
     else:
-        found = tl.load(bias + row * hidden + units, mask=inside, other=0.0)[None, :]
-    return found
+        biases = tl.load(bias + row * hidden + units, mask=inside, other=0.0)[None, :]
+    return biases
 
 
 @triton.jit
@@ -98,23 +98,23 @@ def activate(x, KIND: tl.constexpr):
 def pull_back(grad, y, KIND: tl.constexpr):
     """The gradient by what was activated, from that by the value y."""
     if KIND == TANH:
-        found = grad * (1.0 - y * y)
+        pulled = grad * (1.0 - y * y)
     elif KIND == SIGMOID:
-        found = grad * y * (1.0 - y)
+        pulled = grad * y * (1.0 - y)
     else:
-        found = tl.where(y <= 0, 0.0, grad)
-    return found
+        pulled = tl.where(y <= 0, 0.0, grad)
+    return pulled
 
 
 @triton.jit
 def forbid(logit, allowed, row, down, live, j: tl.constexpr, COUNT: tl.constexpr):
     """The logit, or minus infinity where operation j is not allowed."""
     if allowed is None:
-        found = logit
+        masked = logit
     else:
         may = tl.load(allowed + row * COUNT + down * COUNT + j, mask=live, other=1)
-        found = tl.where((may != 0)[:, None], logit, float("-inf"))
-    return found
+        masked = tl.where((may != 0)[:, None], logit, float("-inf"))
+    return masked
 
 
 @triton.jit

@@ -137,12 +137,14 @@ def _options(call: Call, how: Plan) -> dict[str, Any]:
     unit = call.unit
     made = [code for code in unit.codes if code not in operations.CODES]
     functions = [own.translation(code) for code in made]
-    for found in functions:
-        if found.reason:
-            raise RuntimeError(f"{found.reason}: it has changed since the graph was made, after which make it anew")
+    for translation in functions:
+        if translation.reason:
+            raise RuntimeError(
+                f"{translation.reason}: it has changed since the graph was made, after which make it anew"
+            )
     return {
         "OPS": tuple(CUSTOM + made.index(code) if code in made else code for code in unit.codes),
-        "FUNCTIONS": tuple(found.function for found in functions),
+        "FUNCTIONS": tuple(translation.function for translation in functions),
         "RESET": RESETS[unit.reset],
         "ACTIVATION": ACTIVATIONS[unit.activation],
         "CONTROLLER_ACTIVATION": ACTIVATIONS[unit.controller_activation],

@@ -98,10 +98,10 @@ def gate(
     inside = units < hidden
     mask = live[:, None] & inside[None, :]
     seen += (i % 2) * long(batch) * hidden
-    found = products(
+    sums = products(
         seen, start, down, live, hh, long(hidden) + unit, hidden, inside, hidden, 1, BLOCK_H, BLOCK_K, PRECISION
     )  # fmt: skip
-    pre_r = found[0] + read(from_x, first + start, down, width, hidden + units, mask)
+    pre_r = sums[0] + read(from_x, first + start, down, width, hidden + units, mask)
     r = sigmoid(pre_r + bias_of(bias, 2, hidden, units, inside))
     write(product, start, down, hidden, units, mask, r * read(seen, start, down, hidden, units, mask))
 

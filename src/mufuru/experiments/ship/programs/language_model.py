@@ -51,9 +51,9 @@ def score(ids: list[int]) -> Iterator[float]:
     for start in range(0, len(ids), WINDOW):
         targets = np.array(ids[start : start + WINDOW])
         tokens = np.expand_dims(np.array(before[start : start + len(targets)]), batch)
-        found, *states = SESSION.run(None, {"tokens": tokens, **state})
+        output, *states = SESSION.run(None, {"tokens": tokens, **state})
         state = dict(zip(state, states, strict=True))
-        logits = found.reshape(len(targets), -1).astype(np.float64)
+        logits = output.reshape(len(targets), -1).astype(np.float64)
         logits -= logits.max(1, keepdims=True)
         yield from (logits[np.arange(len(targets)), targets] - np.log(np.exp(logits).sum(1))).tolist()
 

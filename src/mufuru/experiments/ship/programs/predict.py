@@ -52,8 +52,8 @@ def run(inputs: Any) -> Any:
     """Return the graph's answer to one sequence, with as many columns as it has outputs."""
     batch = np.expand_dims(inputs, MODEL["inputs"]["inputs"]["axes"].index("batch"))
     given = {"inputs": batch, "lengths": np.array([len(inputs)])}
-    (found,) = SESSION.run(None, {name: given[name] for name in MODEL["inputs"]})
-    return found.reshape(-1, found.shape[-1]).astype(np.float64)
+    (output,) = SESSION.run(None, {name: given[name] for name in MODEL["inputs"]})
+    return output.reshape(-1, output.shape[-1]).astype(np.float64)
 
 
 def shares(logits: Any) -> Any:
@@ -79,8 +79,8 @@ def answer_of_forecaster(line: str) -> dict[str, Any]:
     series = read_of_numbers(line)[-MODEL["context"] :]
     if len(series) < MODEL["context"]:
         raise ValueError(f"expected at least {MODEL['context']} values to forecast from, got {len(series)}")
-    found = dict(zip(MODEL["quantiles"], run(series).T.tolist(), strict=True))
-    return {"forecast": found.pop("0.5"), "quantiles": found}
+    quantiles = dict(zip(MODEL["quantiles"], run(series).T.tolist(), strict=True))
+    return {"forecast": quantiles.pop("0.5"), "quantiles": quantiles}
 
 
 def forms_of_tagger(word: str) -> list[str]:
@@ -113,8 +113,8 @@ if __name__ == "__main__":
         with open(name or 0, "rb") as source:
             for line in source:
                 number += 1
-                found = answer_of_classifier(line.decode("utf-8-sig").rstrip("\r\n"))
-                print(json.dumps(found, allow_nan=False), flush=True)
+                result = answer_of_classifier(line.decode("utf-8-sig").rstrip("\r\n"))
+                print(json.dumps(result, allow_nan=False), flush=True)
     except (OSError, RecursionError, TypeError, ValueError) as error:
         print(f"predict.py: {f'line {number}: ' if number else ''}{error}", file=sys.stderr)
         sys.exit(2)

@@ -15,8 +15,8 @@ COLDEST, HOTTEST = 1e-3, 1e3
 @torch.no_grad()
 def logits_of(model: nn.Module, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """Return (examples, classes) logits in double precision, and the targets."""
-    found = [(model(batch.inputs).double(), batch.targets) for batch in batches]
-    return torch.cat([logits for logits, _ in found]), torch.cat([targets for _, targets in found])
+    pairs = [(model(batch.inputs).double(), batch.targets) for batch in batches]
+    return torch.cat([logits for logits, _ in pairs]), torch.cat([targets for _, targets in pairs])
 
 
 def details(logits: Tensor, targets: Tensor, labels: Sequence[str]) -> dict[str, Any]:

@@ -222,8 +222,8 @@ class NewData(ClassifyTask):
     def __init__(self, model: Classifier, config: ClassifyConfig, file: Path, how: HowToRead) -> None:
         self.config, self.meaning, self.class_weights = config, model.meaning, None
         known = known_of(model, config, how)
-        found = alike.labelled(file, known, how.format, (how.text_column, how.label_column, None))
-        self.take(examples_of(list(found.examples), model.meaning.labels), found.note)
+        data = alike.labelled(file, known, how.format, (how.text_column, how.label_column, None))
+        self.take(examples_of(list(data.examples), model.meaning.labels), data.note)
 
 
 def load(data: DataConfig) -> Labelled:

@@ -46,8 +46,8 @@ class Predictor:
     def open(self, file: Path | None, how: HowToRead) -> tuple[Iterator[Any], str]:
         """Return the sequences of a file, read as the training file was, and how they were read."""
         known = known_of(self.model, self.config, how)
-        found = alike.read(file, known, labels=how.labels, format=how.format, text=how.text_column)
-        return (example.sequence for example in found.examples), found.note
+        data = alike.read(file, known, labels=how.labels, format=how.format, text=how.text_column)
+        return (example.sequence for example in data.examples), data.note
 
     @torch.no_grad()
     def predict(self, sequences: list[Any]) -> list[Prediction]:

@@ -49,10 +49,10 @@ class ForecastTask:
 
     def __init__(self, config: ForecastConfig, series: list[Series] | None = None) -> None:
         self.config = config
-        found = load(config.data) if series is None else Loaded(series, (), f"{len(series)} series")
-        self.columns = Columns(found.columns, config.data.covariate_columns)
-        ends = [cuts(one, config) for one in found.series]
-        self.take(found, [end[0] for end in ends])
+        loaded = load(config.data) if series is None else Loaded(series, (), f"{len(series)} series")
+        self.columns = Columns(loaded.columns, config.data.covariate_columns)
+        ends = [cuts(one, config) for one in loaded.series]
+        self.take(loaded, [end[0] for end in ends])
         self.train_steps = torch.cat([one.values[: end[0]] for one, end in zip(self.series, ends, strict=True)])
         spans = {"train": [(config.steps, end[0]) for end in ends], "valid": [end[:2] for end in ends],
                  "test": [end[1:] for end in ends]}  # fmt: skip
@@ -60,9 +60,9 @@ class ForecastTask:
                         for part, some in spans.items()}  # fmt: skip
         self.description += f"; {counted(self.origins)} forecasts of {config.horizon} from {config.steps} values"
 
-    def take(self, found: Loaded, ends: list[int]) -> None:
+    def take(self, loaded: Loaded, ends: list[int]) -> None:
         """Have these series; their scales are those of their values up to these ends."""
-        self.series, self.description = found.series, found.description
+        self.series, self.description = loaded.series, loaded.description
         self.values = torch.cat([one.values for one in self.series])
         pairs = zip(self.series, ends, strict=True)
         self.scales = torch.tensor([scale(one, end, self.config.season) for one, end in pairs])
@@ -176,13 +176,13 @@ class NewSeries(ForecastTask):
                 "a forecaster reads files as in training: leave --format, --text-column and --label-column out"
             )
         self.config, self.columns = config, model.columns
-        found = load_alike(file, config, model.columns)
-        lengths, least = [len(one.values) for one in found.series], config.steps + config.horizon
-        for one, length in zip(found.series, lengths, strict=True):
+        loaded = load_alike(file, config, model.columns)
+        lengths, least = [len(one.values) for one in loaded.series], config.steps + config.horizon
+        for one, length in zip(loaded.series, lengths, strict=True):
             if length < least:
                 raise DataError(f"{file}: the series {one.name!r} has {length} values, expected at least {least}: "
                                 f"{config.steps} to forecast from and a horizon of {config.horizon}")  # fmt: skip
-        self.take(found, lengths)
+        self.take(loaded, lengths)
         self.origins = {"data": self._origins([(config.steps, length) for length in lengths], config.stride)}
         self.description += f"; {len(self.origins['data']):,} forecasts of {config.horizon}"
 

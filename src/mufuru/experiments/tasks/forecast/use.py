@@ -46,8 +46,8 @@ class Predictor:
         if file is None:
             numbers = count(1)
             return read_each(None, lambda line: self.read(line, str(next(numbers)))), ""
-        found = load_alike(file, self.config, self.model.columns)
-        return map(self.checked, found.series), found.description
+        loaded = load_alike(file, self.config, self.model.columns)
+        return map(self.checked, loaded.series), loaded.description
 
     def checked(self, series: Series) -> Series:
         steps, width = series.values.shape
@@ -63,11 +63,11 @@ class Predictor:
     def predict(self, sequences: list[Any]) -> list[Any]:
         windows = torch.stack([series.values[-self.config.steps :] for series in sequences], 1)
         levels = self.config.quantiles
-        found = []
+        forecasts = []
         for series, row in zip(sequences, self.model(windows).transpose(1, 2).tolist(), strict=True):
             rest = {f"{level:g}": values for level, values in zip(levels, row, strict=True) if level != 0.5}
-            found.append(Forecast(series.name, row[levels.index(0.5)], rest))
-        return found
+            forecasts.append(Forecast(series.name, row[levels.index(0.5)], rest))
+        return forecasts
 
 
 class ForecastReader(Reader):

@@ -24,12 +24,12 @@ POINTS = 81
 
 def probes(model: FormulaReader, test: Encoded, seed: int) -> dict[str, Any]:
     """Return what the model does, ready for JSON."""
-    found: dict[str, Any] = {"without_resets": without_resets(model, seed)}
+    results: dict[str, Any] = {"without_resets": without_resets(model, seed)}
     if isinstance(model.reader.rnn, mufuru.MuFuRU):
-        found["interventions"] = interventions(model, test)
+        results["interventions"] = interventions(model, test)
         if model.config.hidden_size == 1 and model.config.num_layers == 1:
-            found["automaton"] = automaton(model)
-    return found
+            results["automaton"] = automaton(model)
+    return results
 
 
 def without_resets(model: FormulaReader, seed: int) -> dict[str, list[int]]:

@@ -113,8 +113,8 @@ class NewTargets(RegressTask):
     def __init__(self, model: Regressor, config: RegressConfig, file: Path, how: HowToRead) -> None:
         self.config, self.meaning = config, model.meaning
         columns = (how.text_column, how.label_column, None)
-        found = alike.labelled(file, known_of(model, config, how), how.format, columns)
-        self.take(targets.examples(list(found.examples)), found.note)
+        data = alike.labelled(file, known_of(model, config, how), how.format, columns)
+        self.take(targets.examples(list(data.examples)), data.note)
 
 
 def load(data: FilesConfig) -> Labelled:

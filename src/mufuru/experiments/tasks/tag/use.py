@@ -70,10 +70,10 @@ class Predictor:
         inputs, order = batched(self.known(sequences), self.meaning, self.config)
         logits, _ = pad_packed_sequence(self.model(inputs), batch_first=True)
         best, labels = logits[order].double().softmax(2).max(2)
-        found = zip(sequences, labels.tolist(), best.tolist(), strict=True)
+        rows = zip(sequences, labels.tolist(), best.tolist(), strict=True)
         names = self.meaning.labels
         return [Tags(tokens, [names[label] for label in row[: len(tokens)]], sure[: len(tokens)])
-                for tokens, row, sure in found]  # fmt: skip
+                for tokens, row, sure in rows]  # fmt: skip
 
     def known(self, sentences: list[list[str]]) -> list[list[str]]:
         """Return sentences in the words of the vocabulary."""
