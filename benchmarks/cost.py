@@ -35,7 +35,7 @@ from torch import distributed
 
 import mufuru
 from mufuru.experiments.engine.fit import keep_freed
-from mufuru.experiments.engine.ranks import Alone, Ranks, Wishes
+from mufuru.experiments.engine.ranks import Alone, Ranks, Requests
 from mufuru.experiments.engine.torchrun import joined
 from mufuru.experiments.tasks.lm.config import PRESETS
 from mufuru.experiments.tasks.lm.task import LMTask
@@ -109,7 +109,7 @@ class Update:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
 
     def make(self) -> None:
-        step = self.ranks.step(self.batch, None, Wishes())
+        step = self.ranks.step(self.batch, None, Requests())
         self.optimizer.zero_grad()
         (step.loss / step.count).backward()
         self.optimizer.step()

@@ -18,7 +18,7 @@ from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.errors import Failure, Interrupted, RunError, Stop
 from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights, make, moved, operation_use
 from mufuru.experiments.engine.progress import Progress, TensorBoard
-from mufuru.experiments.engine.ranks import Alone, LostRank, Wishes, answered, counted, ranks_of
+from mufuru.experiments.engine.ranks import Alone, LostRank, Requests, answered, counted, ranks_of
 from mufuru.experiments.engine.status import Average, Status, learning_rate
 from mufuru.experiments.engine.store import Store
 from mufuru.experiments.record import config_document
@@ -134,7 +134,7 @@ class Fit:
         """Make one step of the optimiser; return the mean loss."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(self.status.update)
-        step = self.ranks.step(batch, self.state, self.wishes)
+        step = self.ranks.step(batch, self.state, self.requests)
         loss = step.loss / step.count
         if step.penalty is not None:
             loss = loss + step.penalty
@@ -177,16 +177,16 @@ class Fit:
         status.batch += 1
         if last:
             status.epoch, status.batch, self.state = status.epoch + 1, 0, None
-        wishes = self.ranks.granted(self.wishes)
-        if wishes.stop:
+        requests = self.ranks.granted(self.requests)
+        if requests.stop:
             self.save()
-            self.interrupt(wishes.stop)
-        if wishes.save:
+            self.interrupt(requests.stop)
+        if requests.save:
             self.save()
 
     @property
-    def wishes(self) -> Wishes:
-        return Wishes(self.stop.number, time.monotonic() - self.saved >= self.checkpoint_seconds)
+    def requests(self) -> Requests:
+        return Requests(self.stop.number, time.monotonic() - self.saved >= self.checkpoint_seconds)
 
     def validate(self) -> None:
         """Validate, log the metrics, and save the weights if they are the best."""
@@ -279,7 +279,7 @@ class Fit:
             result["smoothed"] = status.best
         result["selection"] = self.selection()
         for split in ("train", "valid", "test"):
-            if number := self.ranks.agree(self.wishes).stop:
+            if number := self.ranks.agree(self.requests).stop:
                 self.interrupt(number)
             result[split] = evaluate(self.task, self.model, split, self.ranks.measure)
         if self.ranks.first:

@@ -30,7 +30,7 @@ LOST = ("gloo", "nccl", "connection", "timed out", "broken pipe", "tcpstore")
 """Words of torch's errors when another process is gone or does not answer."""
 
 
-class Wishes(NamedTuple):
+class Requests(NamedTuple):
     """Requests that are granted between two updates."""
 
     stop: int = 0
@@ -39,7 +39,7 @@ class Wishes(NamedTuple):
     """Whether a checkpoint is due."""
 
 
-NONE = Wishes()
+NONE = Requests()
 
 
 class Alone:
@@ -64,10 +64,10 @@ class Alone:
         return make()
 
     def adopt(self, task: Task, model: nn.Module) -> None:
-        """Take the task and the model of the run, before an optimiser knows the model."""
+        """Set the task and the model of the run, before the optimiser is made."""
         self.task, self.model = task, model
 
-    def step(self, batch: Batch, state: State, wishes: Wishes) -> Step:
+    def step(self, batch: Batch, state: State, requests: Requests) -> Step:
         """Take a training step; return its results over the batch of all ranks."""
         return self.task.step(self.model, batch, state)
 
@@ -75,13 +75,13 @@ class Alone:
         """Take an evaluation step; return its results over the batch of all ranks."""
         return self.task.step(model, batch, state)
 
-    def granted(self, wishes: Wishes) -> Wishes:
-        """Return the wishes that all ranks act upon after an update."""
-        return wishes
+    def granted(self, requests: Requests) -> Requests:
+        """Return the requests that all ranks act upon after an update."""
+        return requests
 
-    def agree(self, wishes: Wishes) -> Wishes:
-        """Return the wishes that all ranks act upon elsewhere."""
-        return wishes
+    def agree(self, requests: Requests) -> Requests:
+        """Return the requests that all ranks act upon elsewhere."""
+        return requests
 
     def inspected(self) -> nn.Module:
         """Return the model where a task can look inside, with batches as the task makes them."""
@@ -123,7 +123,7 @@ class Ranks(Alone):
         return made
 
     def adopt(self, task: Task, model: nn.Module) -> None:
-        """Check that all ranks have the same, and join their gradients."""
+        """Check that all ranks train the same, and wrap the model for averaged gradients."""
         batch_size = task.config.training.batch_size
         if not hasattr(task, "share"):
             name = type(task).__name__.removesuffix("Task").lower()
@@ -140,11 +140,11 @@ class Ranks(Alone):
             self.parallel = DistributedDataParallel(_Steps(task, model))
         self._settle()
 
-    def step(self, batch: Batch, state: State, wishes: Wishes) -> Step:
+    def step(self, batch: Batch, state: State, requests: Requests) -> Step:
         part, counts = self._share(batch)
         with answered():
             step = self.parallel(part, state)
-        whole, self._granted = self._whole(step, counts, wishes)
+        whole, self._granted = self._whole(step, counts, requests)
         return whole
 
     def measure(self, model: nn.Module, batch: Batch, state: State) -> Step:
@@ -153,12 +153,12 @@ class Ranks(Alone):
         part, counts = self._share(batch)
         return self._whole(self.task.step(model, part, state), counts, NONE)[0]
 
-    def granted(self, wishes: Wishes) -> Wishes:
-        """Return the wishes at the beginning of the update: they went along with its results."""
+    def granted(self, requests: Requests) -> Requests:
+        """Return the requests of all ranks at the beginning of the update, which were sent with its results."""
         return self._granted
 
-    def agree(self, wishes: Wishes) -> Wishes:
-        return _merged(self._gather([*wishes]))
+    def agree(self, requests: Requests) -> Requests:
+        return _merged(self._gather([*requests]))
 
     def inspected(self) -> nn.Module:
         return self.model if self.device.type == "cpu" else copy.deepcopy(self.model).cpu()
@@ -202,13 +202,13 @@ class Ranks(Alone):
         part = task.share(batch, self._rows if counts else slice(0, 1))
         return (_moved(part, self.device) if self.device.type != "cpu" else part), counts
 
-    def _whole(self, step: Step, counts: bool, wishes: Wishes) -> tuple[Step, Wishes]:
-        """Return the results and the wishes of all ranks; the results with the gradient of this one's, so that the mean
-        of all gradients, which torch takes, is that of the whole batch."""
+    def _whole(self, step: Step, counts: bool, requests: Requests) -> tuple[Step, Requests]:
+        """Return the results and the requests of all ranks; the results with the gradient of this one's, so that the
+        mean of all gradients, which torch takes, is that of the whole batch."""
         count = step.count if counts else 0
         penalty = 0.0 if step.penalty is None else count * float(step.penalty.detach())
         own = [float(step.loss.detach()), penalty, *map(float, step.sums.values())]
-        gathered = self._gather([*wishes, count, *(own if counts else [0.0] * len(own))])
+        gathered = self._gather([*requests, count, *(own if counts else [0.0] * len(own))])
         _, _, total, loss, penalty, *sums = (sum(column) for column in zip(*gathered, strict=True))
         whole = Step(
             _whole(step.loss, loss, self.size if counts else 0),
@@ -288,9 +288,9 @@ def _whole(part: Tensor, value: float, factor: float) -> Tensor:
     return whole
 
 
-def _merged(gathered: list[list[float]]) -> Wishes:
-    """Return the wishes of all ranks: any may ask to stop, rank 0 says when to save."""
-    return Wishes(int(max(row[0] for row in gathered)), bool(gathered[0][1]))
+def _merged(gathered: list[list[float]]) -> Requests:
+    """Return the requests of all ranks: any may ask to stop, rank 0 decides when to save."""
+    return Requests(int(max(row[0] for row in gathered)), bool(gathered[0][1]))
 
 
 @contextmanager

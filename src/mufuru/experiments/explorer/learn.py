@@ -35,7 +35,7 @@ INTERRUPTED = (130, -signal.SIGINT)
 
 
 @dataclass(frozen=True)
-class Wish:
+class Action:
     """A request of the page; the settings are those of a new lesson."""
 
     do: Literal["start", "pause", "resume", "stop", "explore"]
@@ -63,8 +63,8 @@ class Wish:
 class Lesson:
     """A run in a temporary folder, and the process that trains it, if any. Made and asked by one thread."""
 
-    def __init__(self, number: int, wish: Wish) -> None:
-        self.number, self.wish = number, wish
+    def __init__(self, number: int, action: Action) -> None:
+        self.number, self.action = number, action
         self.place = TemporaryDirectory(prefix="mufuru-lesson-", ignore_cleanup_errors=True)
         self.folder = RunFolder(Path(self.place.name) / "run")
         self.errors = Path(self.place.name) / "errors.txt"
@@ -74,7 +74,7 @@ class Lesson:
     def begin(self) -> None:
         """Train from the beginning, or from the last checkpoint."""
         # a process that was stopped while it still imported torch has left no run
-        where = ["--resume"] if self.folder.config.exists() else [*self.wish.arguments, "--output"]
+        where = ["--resume"] if self.folder.config.exists() else [*self.action.arguments, "--output"]
         command = [*(["train"] if where == ["--resume"] else []), *where, str(self.folder.path), "--quiet"]
         with open(self.errors, "wb") as errors:
             # a session of its own: Ctrl-C in the terminal is for the server, which ends the process
@@ -120,12 +120,12 @@ class Lesson:
         test = read_json(self.folder.result)["test"]["accuracy"] if state == "finished" else None
         reason = self.errors.read_text(errors="replace").strip().rpartition("\n")[2] if state == "failed" else ""
         return {
-            "state": state, "units": self.wish.units, "seed": self.wish.seed, "ops": list(self.wish.ops),
+            "state": state, "units": self.action.units, "seed": self.action.seed, "ops": list(self.action.ops),
             "update": [line["update"] for line in lines],
             "train": [round(line["train"]["accuracy"], 4) for line in lines],
             "valid": [round(line["valid"]["accuracy"], 4) for line in lines],
-            "use": {name: [round(line["operations"][name], 4) for line in lines] for name in self.wish.ops},
-            "test": test, "reason": reason, "command": shlex.join(["mufuru", *self.wish.arguments]),
+            "use": {name: [round(line["operations"][name], 4) for line in lines] for name in self.action.ops},
+            "test": test, "reason": reason, "command": shlex.join(["mufuru", *self.action.arguments]),
         }  # fmt: skip
 
 
@@ -142,23 +142,23 @@ class Learning:
         known = [numbers.described(ops.get(name)) for name in PAPER]
         return {"limits": limits, "known": known} | (self.lesson.info() if self.lesson else {"state": "none"})
 
-    def obey(self, wish: Wish) -> None:
+    def handle(self, action: Action) -> None:
         """Start, pause, resume or stop; refuse what the state does not allow."""
         now = self.lesson.state if self.lesson else "none"
         allowed = {"start": ("none", "paused", "finished", "failed"), "pause": ("running", "pausing"),
                    "resume": ("paused",), "explore": ("paused", "finished")}  # fmt: skip
-        if now not in allowed.get(wish.do, (now,)):
-            hint = ": one model is trained at a time, stop it first" if wish.do == "start" else ""
-            raise Refused(409, f"cannot {wish.do} now, as the training is {now}{hint}")
-        if wish.do == "start":
-            wish.check()
-        if wish.do in ("start", "stop"):
+        if now not in allowed.get(action.do, (now,)):
+            hint = ": one model is trained at a time, stop it first" if action.do == "start" else ""
+            raise Refused(409, f"cannot {action.do} now, as the training is {now}{hint}")
+        if action.do == "start":
+            action.check()
+        if action.do in ("start", "stop"):
             self.close()
-        if wish.do == "start":
+        if action.do == "start":
             self.count += 1
-            self.lesson = Lesson(self.count, wish)
-        elif self.lesson and wish.do in ("pause", "resume"):
-            (self.lesson.pause if wish.do == "pause" else self.lesson.begin)()
+            self.lesson = Lesson(self.count, action)
+        elif self.lesson and action.do in ("pause", "resume"):
+            (self.lesson.pause if action.do == "pause" else self.lesson.begin)()
 
     def explored(self) -> ExploredRun:
         """Return the model as it is now."""

@@ -56,7 +56,7 @@ class View:
 
 
 def parse(body: bytes, kind: type[T], fields: str) -> T:
-    """Return what a request's body asks for; `fields` names those that it has to have."""
+    """Parse the body of a request; `fields` names the required ones in messages."""
     try:
         data: Any = json.loads(body.decode())
         # half of a character, a lone surrogate, is no text
@@ -70,7 +70,7 @@ def parse(body: bytes, kind: type[T], fields: str) -> T:
 
 @dataclass(frozen=True)
 class Place(View):
-    """A token of a text, at which the unit of the view is looked at."""
+    """A token of a text; the view's unit is examined there."""
 
     token: int = 0
 
@@ -155,7 +155,7 @@ class ExploredRun:
         return numbers.parts(traces[""][0], view.layer, view.direction, view.unit)["contributions"]
 
     def _changed(self, view: View) -> AbstractContextManager[Any]:
-        """Forbid and force what the view wants, while it lasts."""
+        """Forbid and force the view's operations within this context."""
         assert self.rnn is not None
         return mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force) if view.changes else nullcontext()
 

@@ -29,7 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mufuru.experiments.explorer.learn import Learning, Wish
+from mufuru.experiments.explorer.learn import Action, Learning
 from mufuru.experiments.explorer.runs import BODY, CHARACTERS, ExploredRun, Place, Refused, View, parse
 from mufuru.ops import did_you_mean
 
@@ -87,7 +87,7 @@ class Explorer:
         return await self.answered(place.run, lambda run: run.alike(place))
 
     async def answered(self, name: str, ask: Callable[[ExploredRun], dict[str, Any]]) -> Response:
-        """Answer for a run, in turn."""
+        """Answer a request about a run, one at a time."""
         if name not in self.runs:
             raise Refused(404, f"unknown run {name[:60]!r}: {did_you_mean(name[:60], list(self.runs))}")
         return await anyio.to_thread.run_sync(lambda: reply(ask(self.runs[name])), limiter=self.turn)
@@ -98,9 +98,9 @@ class Explorer:
             raise Refused(404, "nothing can be trained here")
         if request.method != "POST":
             return reply(self.learning.info())
-        wish = parse(await body(request), Wish, "do")
-        self.learning.obey(wish)
-        name = await self.keep(self.learning) if wish.do == "explore" else ""
+        action = parse(await body(request), Action, "do")
+        self.learning.handle(action)
+        name = await self.keep(self.learning) if action.do == "explore" else ""
         return reply(self.learning.info() | {"name": name})
 
     async def keep(self, learning: Learning) -> str:

@@ -13,9 +13,9 @@ export function alike(place) {
   return posted("/api/alike", JSON.stringify(place));
 }
 
-/** The lesson as it is, or as it is after a wish. */
-export function lesson(wish) {
-  return wish ? posted("/api/learn", JSON.stringify(wish)) : fetched("/api/learn");
+/** The lesson as it is, or as it is after an action. */
+export function lesson(action) {
+  return action ? posted("/api/learn", JSON.stringify(action)) : fetched("/api/learn");
 }
 
 /** The numbers of a view; a refusal is an Error with the server's sentence. */

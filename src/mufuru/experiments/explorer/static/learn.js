@@ -34,7 +34,7 @@ export function learn(by, explore) {
     part("command").replaceChildren(...(there ? ["The same on the command line: ", html("code", {}, lesson.command)] : []));
   };
   const failed = (error) => { part("said").textContent = error.message; };
-  const ask = (wish) => api.lesson(wish).then(show, failed);
+  const ask = (action) => api.lesson(action).then(show, failed);
 
   const open = (wanted) => {
     by("learn").hidden = !wanted;
