@@ -105,7 +105,7 @@ def bars(record: Record) -> str:
 
 
 _ALONE = {"as one product": shapes.ARITHMETIC, "reading": shapes.READING}
-"""What a peer does at the least, by the title of its column."""
+"""The least work of a peer, by the title of its column."""
 
 
 def _missed(record: Record, threads: int) -> str:

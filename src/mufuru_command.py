@@ -197,7 +197,7 @@ def hearing_ctrl_c() -> Iterator[None]:
 
 
 class Unwritten(OSError):
-    """The standard output cannot be written to."""
+    """Standard output cannot be written to."""
 
 
 class Output:

@@ -36,7 +36,7 @@ RAMPS = {
 OPERATIONS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#F0E442")
 """Okabe and Ito's colours; further operations repeat them."""
 LARGEST = 40
-"""Maximum tokens for which cells show their numbers, and tokens their names."""
+"""Maximum number of tokens for which cells show numbers, and tokens their names."""
 
 
 def weights(

@@ -13,7 +13,7 @@ Role: TypeAlias = Literal["input", "weight", "mask", "output", "saved"]
 
 
 class Shape(NamedTuple):
-    """The part of a tensor's row that stands beside its type."""
+    """The part of a tensor's row beside its type."""
 
     sizes: str
     """Names of its sizes: `total` rows, `steps`, `batch`, or of the unit, as in `named_sizes`."""

@@ -68,7 +68,7 @@ class Unit:
     codes: tuple[int, ...] = field(init=False, compare=False, repr=False)
     """The operations' codes, in order."""
     python_ops: tuple[Op, ...] = field(init=False, compare=False, repr=False)
-    """Operations that the native kernel does not have."""
+    """Operations without native code."""
 
     def __post_init__(self) -> None:
         if self.controller_size is not None:

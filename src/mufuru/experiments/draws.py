@@ -23,7 +23,7 @@ class Draws:
         self._bits = self._count = 0
 
     def bits(self, count: int) -> int:
-        """A number of `count` random bits."""
+        """Return a number of `count` random bits."""
         while self._count < count:
             block = _hash(f"{self._name}#{self._blocks}", _BLOCK)
             self._bits |= int.from_bytes(block, "little") << self._count
@@ -35,14 +35,14 @@ class Draws:
         return value
 
     def below(self, limit: int) -> int:
-        """A whole number from 0 to limit - 1, each as likely: a draw beyond the limit is drawn again."""
+        """Return a uniform integer from 0 to limit - 1: a draw beyond the limit is drawn again."""
         while (value := self.bits((limit - 1).bit_length())) >= limit:
             pass
         return value
 
 
 def permutation(count: int, *name: str | int) -> Tensor:
-    """The numbers from 0 to count - 1 in random order: they are sorted by random 64-bit keys."""
+    """Return the numbers from 0 to count - 1 in random order, sorted by random 64-bit keys."""
     keys = torch.frombuffer(bytearray(_hash("/".join(map(str, name)), 8 * count)), dtype=torch.uint8)
     # put together by hand, so that the order of a machine's bytes does not matter
     keys = (keys.view(count, 8).long() << torch.arange(0, 64, 8)).sum(1)

@@ -79,9 +79,9 @@ class Record:
 
 
 OPTIONAL = ("curve", "dynamic")
-"""Left out of a file of records where there is nothing."""
+"""Entries that a file of records omits where they are empty."""
 PLACE = "folder"
-"""Left out of it always: no other machine has the folder."""
+"""Entry that it always omits: no other machine has the folder."""
 
 
 def config_document(task: str, config: Any) -> dict[str, Any]:

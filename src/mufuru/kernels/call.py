@@ -95,7 +95,7 @@ class Call(NamedTuple):
         return (self.x, self.s0, self.k0, *self.weights, self.batch_sizes, *self.masks)
 
     def settings(self) -> Settings:
-        """All else."""
+        """All other fields."""
         return Settings(self.unit, self.reverse, self.trace, self.bfloat16)
 
 
@@ -155,7 +155,7 @@ def exporting() -> bool:
 
 
 def transform_obstacle(call: Call) -> str:
-    """Return why no kernel but the reference can do a call inside function transforms; empty if others may."""
+    """Return why only the reference kernel can do a call inside function transforms; empty if others can."""
     if torch.compiler.is_compiling():
         return "a compiler cannot differentiate it inside function transforms"
     if torch._C._len_torch_dispatch_stack():

@@ -49,7 +49,7 @@ class Obstacle(NamedTuple):
     """The operation as it was when it was tried."""
     reason: str = ""
     repeatable: bool = True
-    """Whether running it again gives the same value, and all its gradients: what a graph needs."""
+    """Whether running it again gives the same value and gradients, as a graph requires."""
 
 
 @known_when_traced

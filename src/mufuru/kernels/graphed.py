@@ -24,7 +24,7 @@ Capture: TypeAlias = Callable[[Callable[[], Tensors]], tuple[Tensors, Callable[[
 """Takes a function without arguments; returns its results in fixed memory, and what computes them there again."""
 
 GRAPHS, MET = 16, 64
-"""Maximum graphs kept, each with the memory of all its steps, and maximum shapes remembered: the last used."""
+"""Maximum number of graphs, each with the memory of all its steps, and of remembered shapes: the last used."""
 
 
 class Graph(NamedTuple):
@@ -94,7 +94,7 @@ def _replayed(graph: Graph, tensors: Sequence[Tensor | None]) -> Tensors:
 
 
 def _remember(table: OrderedDict[Hashable, Any], key: Hashable, value: Any, limit: int) -> None:
-    """Put the key behind all others, and drop the first of too many."""
+    """Move the key to the end, and drop the first of too many."""
     table[key] = value
     table.move_to_end(key)
     if len(table) > limit:
@@ -133,7 +133,7 @@ CAPTURES: dict[str, Capture] = {"cuda": capture_on_device}
 
 
 def _described(tensor: Tensor | None) -> Hashable:
-    """All of a tensor that is fixed in a graph."""
+    """The properties of a tensor that are fixed in a graph."""
     if tensor is None:
         return None
     numbers = tuple(tensor.tolist()) if tensor.device.type == "cpu" and tensor.dtype == torch.int64 else ()
@@ -141,7 +141,8 @@ def _described(tensor: Tensor | None) -> Hashable:
 
 
 def _surroundings(tensors: Sequence[Tensor | None]) -> Hashable:
-    """All else that decides which kernels torch launches, and the stream: graphs on two of them may run at once."""
+    """Everything else that decides which kernels torch launches, and the stream: graphs on two of them may run at
+    once."""
     devices = {tensor.device for tensor in tensors if tensor is not None and tensor.is_cuda}
     streams = tuple(torch.cuda.current_stream(device).cuda_stream for device in devices)
     return (

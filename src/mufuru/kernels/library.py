@@ -137,7 +137,7 @@ def _from_package(package_dir: Path, notes: list[str]) -> _Loaded | None:
 
 
 def _from_cache(source_dir: Path, cache_dir: Path | None, command: list[str], notes: list[str]) -> _Loaded:
-    """The cached library, or a new one. `command` is filled with the compiler's."""
+    """Return the cached library, or a new one; `command` receives the compiler's."""
     folder = (cache_dir or default_cache()) / "kernels"
     if folder.is_absolute():
         folder = Path(os.path.realpath(folder))

@@ -123,7 +123,7 @@ def _check_no_column(text: str | None, file: Path, format: str) -> None:
 
 
 def checked(examples: Iterable[Example], known: Known) -> Iterator[Example]:
-    """Yield examples; one of another kind is refused, and so are numbers that are no words of the model."""
+    """Yield examples; refuse one of another kind, and numbers that are not words of the model."""
     for example in examples:
         where = f"{example.path}, line {example.line}"
         if example.channels != known.channels:
@@ -155,7 +155,7 @@ def _stream(known: Known, labels: Labels) -> New:
 
 
 def _bare(file: Path, known: Known, labels: Labels) -> New:
-    """Read a text a line; lines that all begin with a label of training lose it."""
+    """Read one text per line; drop the labels where every line begins with one of training."""
     if labels == "guess" and not known.channels:
         first = {line.split(maxsplit=1)[0] for line in read_lines(file) if line.strip()}
         # a text may begin with a word that is a label, several hardly do with different ones
@@ -268,7 +268,7 @@ def _ts(file: Path, known: Known, labels: Labels, format: Format) -> New:
 
 
 def _folder(file: Path, known: Known, labels: Labels, format: Format) -> New:
-    """Read the files of a folder, those of classes in their folders, as a text each."""
+    """Read each file of a folder, or of its folders of classes, as one text."""
     paths = [path for _, _, path in files_by_class(file)]
     paths += [path for path in sorted(file.iterdir()) if path.is_file() and not path.name.startswith(".")]
     if not paths:
@@ -335,7 +335,7 @@ def _named(file: Path, format: str, known: Known, named: list[str]) -> Table:
 
 
 def _text_column(table: Table, layout: Layout) -> str:
-    """Return the column of texts of a table that is not laid out as that of training."""
+    """Return the column of texts of a table whose layout is not that of training."""
     names = list(table.columns)
     if len(names) == 1:
         return names[0]

@@ -98,7 +98,7 @@ class BytePairs(Vocabulary):
 
 
 class AnyVocabulary:
-    """Either kind of vocabulary, from its `to_json`."""
+    """Restore either kind of vocabulary from its `to_json`."""
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Vocabulary:

@@ -76,7 +76,7 @@ class Labelled:
 
 
 class Parts(TypedDict, total=False):
-    """Files of validation and test; without them what is held out of training, and the seed that draws it."""
+    """Files of validation and test, or the fractions held out of training and their seed."""
 
     valid: str | Path | None
     test: str | Path | None
@@ -101,7 +101,7 @@ def missing_parts(there: Collection[str], parts: Parts) -> tuple[dict[str, float
 
 
 def counted(parts: Mapping[str, Sized]) -> str:
-    """Write how many there are of each part."""
+    """Write the number of examples of each part."""
     return ", ".join(f"{len(parts[part]):,} {word}" for part, word in PARTS.items())
 
 
@@ -129,7 +129,7 @@ def stratified(targets: Tensor, held_out: Sequence[float], seed: int) -> list[Te
 
 
 def _shares(sizes: Sequence[int], free: Sequence[int], fraction: float) -> list[int]:
-    """Return how many of each class: its fraction rounded down, and one more where the largest remainders are."""
+    """Return the number held out of each class: its fraction rounded down, plus one for the largest remainders."""
     shares = [min(int(size * fraction), left) for size, left in zip(sizes, free, strict=True)]
     remainders = [size * fraction - share for size, share in zip(sizes, shares, strict=True)]
     missing = max(round(sum(sizes) * fraction) - sum(shares), 0)

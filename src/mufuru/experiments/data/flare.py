@@ -25,7 +25,7 @@ OTHERS = (
     "bucket-sort",
 )
 LANGUAGES = (*REGULAR, *OTHERS)
-"""All of FLaRe but stack-manipulation."""
+"""Every language of FLaRe except stack-manipulation."""
 FOLDERS = {"train": "", "valid": "datasets/validation-long/", "test": "datasets/test/"}
 FILES = ("main.tok", "labels.txt")
 """The strings, one a line, their symbols separated by blanks; and 1 for each that is in the language, 0 for others."""

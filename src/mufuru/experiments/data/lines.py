@@ -24,7 +24,7 @@ LARGEST = 3.4028234663852886e38
 
 def read_lines(path: Path, once: bool = False) -> Iterator[str]:
     """Yield the lines of a file, each with its end as a newline; the last may have none. A byte order mark is cut, and
-    what gzip packed is unpacked. Unless it is read but `once` it has to be a file on a disk."""
+    what gzip packed is unpacked. Only with `once` may it be a pipe or a device."""
     with opened(path, "a text file"):
         if not once and path.exists() and not (path.is_file() or path.is_dir()):
             raise DataError(f"{path} is a pipe or a device: expected a file, which is read more than once. Write what "
@@ -51,7 +51,7 @@ def read_input(file: Path | None) -> tuple[Iterator[str], Path]:
 
 
 def read_each(file: Path | None, read: Callable[[str], T]) -> Iterator[T]:
-    """Yield what a function makes of every line of a file or of standard input; an error names its line."""
+    """Yield the function's result for every line of a file or of standard input; an error names its line."""
     lines, place = read_input(file)
     for number, line in enumerate(lines, 1):
         try:

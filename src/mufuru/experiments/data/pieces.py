@@ -19,12 +19,12 @@ from mufuru.experiments.data.lines import GZIP, opened, read_lines
 PIECE = 8 << 20
 """Bytes of a piece; the memory that its tokens need is many times as large."""
 WINDOW = 1 << 16
-"""Bytes before the planned end of a piece in which a place to cut is looked for."""
+"""Bytes before the planned end of a piece that are searched for a place to cut."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some bytes of a file."""
+    """A range of bytes of a file."""
 
     path: str
     start: int

@@ -35,7 +35,7 @@ FASTTEXT = "__label__"
 UNLABELLED = "unsup"
 """Folder of the IMDB reviews without a label, which is left out."""
 SAMPLE = 2000
-"""Lines from which "label text" is guessed."""
+"""Lines that are read to guess the format "label text"."""
 Named = tuple[str | None, str | None, str | None]
 """Columns of text, label and split as a user named them."""
 
@@ -238,7 +238,7 @@ def files_by_class(path: Path) -> Iterator[tuple[str | None, str, Path]]:
 
 
 def are_series(texts: Sequence[Any]) -> bool:
-    """Return whether all texts are rows of numbers, and not all of them of a single one."""
+    """Return whether all texts are rows of numbers, at least one of them with two or more."""
     try:
         return all(isinstance(text, str) for text in texts) and max(len(values(text)) for text in texts) > 1
     except DataError:

@@ -85,8 +85,8 @@ def _is_value(field: str) -> bool:
 
 
 def _has_header(cells: tables.Cells) -> bool:
-    """Return whether a word stands above a column of numbers, or nothing above one that counts: pandas gives its index
-    no name."""
+    """Return whether the first row has names: a word above a column of numbers, or nothing above one that counts rows,
+    as pandas writes its index."""
     (_, first), *rows = cells
     columns = [[row[place] for _, row in rows] for place in range(len(first))]
     return any((not _is_value(name) and all(map(_is_value, column))) or (not name.strip() and _counts(column))

@@ -27,7 +27,7 @@ DOCUMENT = "-DOCSTART-"
 
 
 class Sentence(NamedTuple):
-    """Tokens, and a label for each; where the sentence begins is for messages."""
+    """Tokens, and a label for each."""
 
     tokens: list[str]
     labels: list[str]

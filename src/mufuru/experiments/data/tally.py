@@ -45,7 +45,7 @@ class Tally:
             self._counts, self._first = {}, {}
 
     def vocabulary(self, size: int | None, min_count: int, extra: tuple[str, ...]) -> Vocabulary:
-        """Return what `Vocabulary.from_counts` makes of all counts, without having them in memory."""
+        """Return `Vocabulary.from_counts` of all counts, without holding them in memory."""
         special: list[Entry] = []
         most: list[Entry] = []
 

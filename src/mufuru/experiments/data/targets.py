@@ -104,6 +104,6 @@ def hold_out(rows: Sequence[T], shares: Mapping[str, float], seed: int) -> dict[
 
 
 def drawn_parts(rows: dict[str, list[T]], given: Parts) -> tuple[dict[str, list[T]], str]:
-    """Return all parts, those without a file held out of training, and the words that say so."""
+    """Return all parts, those without a file held out of training, and a phrase about those."""
     held, seed, words = missing_parts(rows, given)
     return rows | hold_out(rows["train"], held, seed), words

@@ -184,7 +184,7 @@ class Build:
         return counts
 
     def check_words(self) -> None:
-        """Refuse a file without words, before anything is made of it."""
+        """Refuse a file without words, before anything is written."""
         for path in self.request.all_files:
             if all(piece.text().isspace() for piece in self.pieces if piece.path == str(Path(path))):
                 raise DataError(f"{path} has no words: expected text. Leave it out, or give another file")
@@ -257,7 +257,7 @@ def _lines(journal: Path) -> list[tuple[int, int]]:
 
 
 def blanks_of(piece: Piece, level: Level) -> Sequence[str]:
-    """Return the characters of a piece, or what stands between blanks, with the special word for the end of a line."""
+    """Return the characters of a piece, or its parts between blanks, with the special word for the end of a line."""
     text = piece.text()
     if level == "char":
         return text

@@ -1,4 +1,4 @@
-"""The interface of what makes runs: processes of this machine, or of a cluster."""
+"""Interface of the backends that make runs: processes of this machine, or tasks of a cluster."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias

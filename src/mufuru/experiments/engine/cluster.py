@@ -400,7 +400,7 @@ def make(content: bytes, board: Any) -> tuple[str, str | None]:
 
 
 def wait_for_lock(folder: Path) -> None:
-    """Wait for the process that trained the run before to let go: it may still be dying."""
+    """Wait until the process that trained the run before releases its lock: it may still be exiting."""
     if folder.is_dir():
         with locked(folder, GRACE):
             pass

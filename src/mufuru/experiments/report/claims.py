@@ -29,7 +29,7 @@ UNKNOWN = Verdict()
 
 
 class Rule(NamedTuple, Generic[Evidence]):
-    """When a claim is taken to hold, in words and in code."""
+    """The rule by which a claim holds, in words and in code."""
 
     text: str
     judge: Callable[[Evidence], Verdict]

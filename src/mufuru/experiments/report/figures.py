@@ -55,7 +55,7 @@ EVERY_LOOK = (*CELLS.values(), *OTHERS)
 OPERATIONS = tuple(seen._replace(colour=colour) for colour, seen in zip(plot.OPERATIONS, EVERY_LOOK, strict=True))
 """Operations by their place in a layer, in the colours of `mufuru.plot`; the explorer's are lighter."""
 MODELS = CELLS | {"paper-gru": Look("#56B4E9", "X", "--"), "transformer": Look("#CC79A7", "v", ":")}
-"""Cells, and models that are none."""
+"""Looks of cells, and of models that are not cells."""
 
 
 def look(cell: str, position: int = 0) -> Look:

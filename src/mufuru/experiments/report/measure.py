@@ -1,4 +1,4 @@
-"""Means of few runs and how far they can be trusted; a measure: a metric, its better direction, how it is written."""
+"""Means of a few runs with confidence intervals; a measure: a metric, its better direction and its format."""
 
 import math
 import random

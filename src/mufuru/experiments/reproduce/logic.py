@@ -218,7 +218,7 @@ def equal_parameters(records: Runs) -> list[Block]:
 
 
 def at_eight(records: Runs) -> str:
-    """Describe the results at the size of which the paper speaks."""
+    """Describe the results at the paper's size."""
     every = {cell: s for cell in runs.cells(records) if (s := SHARE.summary(at(records, cell)))}
     if not every:
         return f"There are no runs with {SIZE} units, of which the paper speaks."

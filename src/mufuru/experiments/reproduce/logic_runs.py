@@ -11,7 +11,7 @@ from mufuru.experiments.report.runs import Runs
 
 SHARE = Measure("accuracy", digits=3, lowest=0.0, highest=1.0)
 SIZE = 8
-"""The memory size of which the paper speaks (section 4.1); it gives no accuracy in numbers."""
+"""The memory size in the paper (section 4.1), which gives no accuracy in numbers."""
 SOLVED = 0.99
 """Test accuracy from which a run counts as having learned to evaluate formulae."""
 SETTINGS = {"sweep": ("paper", 0), "solved": ("solved", 100)}

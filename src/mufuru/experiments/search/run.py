@@ -202,7 +202,7 @@ def take_up(search: Search, where: Where, journal: Journal, halving: Halving | N
 def make_trials(
     search: Search, where: Where, journal: Journal, halving: Halving | None, metric: str, quiet: bool
 ) -> None:
-    """Make what the budget allows."""
+    """Make as many trials as the budget allows."""
     over = [trial for trial in journal.state.trials.values() if trial.state in ("finished", "stopped early")]
     left = search.limit - len(over)
     seconds = (search.hours or 0.0) * 3600 - journal.state.seconds

@@ -28,7 +28,7 @@ gate of an LSTM keep the state."""
 
 
 DIGITS = 6
-"""Decimals of a weight in a record: more differ between kernels."""
+"""Decimals of a weight in a record: further ones differ between kernels."""
 
 
 class CellOptions:

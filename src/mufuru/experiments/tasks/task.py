@@ -116,8 +116,8 @@ def packed_rows(packed: PackedSequence, rows: slice) -> PackedSequence:
 
 
 def by_length(lengths: Tensor, right: Tensor, ranges: int = 10) -> dict[str, list[int]]:
-    """Return how many sequences are judged rightly by their length, ready for JSON: for ranges of equal width the
-    longest length, the number of sequences, and of those that are right."""
+    """Return the number of correct sequences by length, ready for JSON: for ranges of equal width the longest length,
+    the number of sequences, and of those that are right."""
     low, high = int(lengths.min()), int(lengths.max())
     width = -(-(high - low + 1) // ranges)
     places = (lengths - low) // width

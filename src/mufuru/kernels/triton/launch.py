@@ -105,7 +105,7 @@ def _forward_stepwise(
 
 
 def backward(ready: Ready, steps: Steps, grads: Carried) -> None:
-    """All steps back. Gates become their gradients, carried gradients those by the initial states."""
+    """Run all steps backwards: gates become their gradients, carried gradients those of the initial states."""
     at, how, masks = ready.at, ready.how, ready.masks
     _, hh, kk, op, bias, _ = ready.weights
     logits_at = at.rest if steps.states_k is None else 0

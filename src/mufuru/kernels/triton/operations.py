@@ -1,6 +1,6 @@
 """The composition operations in Triton: each value beside its derivatives by s and by v. Codes are those of `ops.py`.
 
-An operation that is not here is made of its Python, see `own.py`.
+An operation that is not here is generated from its Python function, see `own.py`.
 
 A kernel calls them through `composed`, never as arguments: Triton's cache of compiled kernels knows what a kernel's
 source mentions, and not what is handed to it.
@@ -100,4 +100,4 @@ def composed(CODE: tl.constexpr, FUNCTIONS: tl.constexpr, s, v):
 
 
 CODES = range(10)
-"""The codes that `composed` knows; others are made of Python."""
+"""The codes that `composed` knows; others are generated from Python."""

@@ -1,4 +1,4 @@
-"""Operations as Triton functions, made of their Python: traced with their derivatives, if made of known functions."""
+"""Operations as Triton functions, generated from their Python: traced with their derivatives, where all is known."""
 
 from __future__ import annotations
 

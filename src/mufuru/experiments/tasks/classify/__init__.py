@@ -1,4 +1,4 @@
-"""Learn to name the class of a sequence: the Stanford Sentiment Treebank, or your own files."""
+"""Classify sequences: the Stanford Sentiment Treebank, or your own files."""
 
 from mufuru.experiments.tasks.classify.config import PRESETS
 from mufuru.experiments.tasks.classify.model import Classifier

@@ -67,7 +67,7 @@ _FILES = ("valid_data", "test_data", "held_out", "split_seed", "format", *_COLUM
 
 @dataclass(frozen=True)
 class ClassifyConfig(WordsConfig):
-    """Learn to name the class of a sequence: the sentiment of a phrase, or any labels of any sequences.
+    """Classify sequences: the sentiment of phrases, or any labels of any sequences.
 
     The seed decides initial weights, dropout and the order of training; split_seed decides which data is held out.
     Numbers are standardised, each channel by its mean and deviation over the training data.

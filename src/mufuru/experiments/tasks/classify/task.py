@@ -79,7 +79,7 @@ class LabelledTask:
         return encode(examples.sequences, examples.targets, self.meaning, self.config)
 
     def take(self, examples: Examples, note: str) -> None:
-        """Have these examples as the only part, "data"."""
+        """Use these examples as the only part, "data"."""
         self.description = f"{note}; {len(examples):,} examples"
         encoded = self.encode(examples)
         groups = encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH)

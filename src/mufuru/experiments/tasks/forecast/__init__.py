@@ -1,4 +1,4 @@
-"""Learn the next values of series, with intervals."""
+"""Forecast the next values of series, with intervals."""
 
 from mufuru.experiments.tasks.forecast.config import PRESETS
 from mufuru.experiments.tasks.forecast.model import Forecaster

@@ -36,7 +36,7 @@ class SeriesConfig:
 
 @dataclass(frozen=True)
 class ForecastConfig:
-    """Learn the next values of one or many series by one model.
+    """Forecast the next values of one or many series with one model.
 
     Each window is standardised by its own mean and deviation inside; forecasts and metrics are in the units of the
     data. The model learns the difference from the seasonal-naive forecast, the value of one season before. The seed

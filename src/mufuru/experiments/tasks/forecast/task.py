@@ -61,7 +61,7 @@ class ForecastTask:
         self.description += f"; {counted(self.origins)} forecasts of {config.horizon} from {config.steps} values"
 
     def take(self, loaded: Loaded, ends: list[int]) -> None:
-        """Have these series; their scales are those of their values up to these ends."""
+        """Use these series; their scales are those of the values up to `ends`."""
         self.series, self.description = loaded.series, loaded.description
         self.values = torch.cat([one.values for one in self.series])
         pairs = zip(self.series, ends, strict=True)

@@ -1,4 +1,4 @@
-"""Learn a number of a sequence, such as the price of what a text describes or a rate behind a series."""
+"""Predict a number from a sequence, such as a price from a description or a rate from a series."""
 
 from mufuru.experiments.tasks.regress.config import PRESETS
 from mufuru.experiments.tasks.regress.task import NewTargets, Predictor, Regressor, RegressReader, RegressTask

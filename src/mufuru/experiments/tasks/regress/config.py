@@ -1,4 +1,4 @@
-"""Settings and presets of models that learn a number of a sequence."""
+"""Settings and presets of models that predict a number from a sequence."""
 
 from dataclasses import dataclass, field
 
@@ -41,7 +41,7 @@ class FilesConfig(Files):
 
 @dataclass(frozen=True)
 class RegressConfig(WordsConfig):
-    """Learn a number of a sequence of words or numbers.
+    """Predict a number from a sequence of words or numbers.
 
     Targets are standardised by mean and deviation of the training data inside, and metrics and predictions are in the
     units of the data. The seed decides initial weights, dropout and the order of training.

@@ -1,4 +1,4 @@
-"""Learn a label for each token of a sentence: parts of speech, names, any spans in BIO labels."""
+"""Label each token of a sentence: parts of speech, names, any spans in BIO labels."""
 
 from mufuru.experiments.tasks.tag.config import PRESETS
 from mufuru.experiments.tasks.tag.model import Tagger

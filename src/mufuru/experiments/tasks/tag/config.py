@@ -34,7 +34,7 @@ class TaggedFiles(Files):
 
 @dataclass(frozen=True)
 class TagConfig(WordsConfig):
-    """Learn a label for each token of a sentence.
+    """Label each token of a sentence.
 
     A word that is rarer than min_count is read as its signature, such as <unk-title-er>: its case, digits and ending.
     The seed decides initial weights, dropout and the order of training.

@@ -1,4 +1,4 @@
-"""Learn to name the sentiment of a phrase from its parse tree: units that compose the states of two phrases."""
+"""Classify phrases by their parse trees: units compose the states of two phrases."""
 
 from mufuru.experiments.tasks.task import Card, Kind
 from mufuru.experiments.tasks.trees.config import PRESETS

@@ -53,7 +53,7 @@ class TreebankConfig:
 
 @dataclass(frozen=True)
 class TreesConfig(WordsConfig):
-    """Learn to name the sentiment of every phrase of a sentence from its parse tree; tested on whole sentences."""
+    """Classify every phrase of a sentence by its parse tree; tested on whole sentences."""
 
     cell: TreeCellConfig = field(default_factory=TreeCellConfig)
     training: Training = field(default_factory=lambda: Training(batch_size=25))
