@@ -23,10 +23,7 @@ from mufuru.disk import write_atomically
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.engine import Failure, RunError
 from mufuru.experiments.ship.onnx import BySteps
-from mufuru.experiments.tasks.classify.model import Classifier
-from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
-from mufuru.experiments.tasks.models import TaskModel, exportable
-from mufuru.experiments.tasks.regress.task import Regressor
+from mufuru.experiments.tasks.models import CFile, TaskModel, exportable
 from mufuru.int8 import SCALE, pack, unpack
 from mufuru.unit import ACTIVATIONS, RESETS, Unit
 
@@ -66,30 +63,29 @@ class Written(NamedTuple):
 
 def write(model: TaskModel, path: Path, bits: int) -> Written:
     """Write the file, compile it, and return a function that answers from there."""
-    made: Any = readable(model)
+    made, facts = readable(model)
     compiler = find_compiler()
     tensors: dict[str, Tensor] = dict(made.state_dict())
     if bits == 8:
         tensors = pack(tensors)
         made.load_state_dict(unpack(tensors, torch.float32))
-    if isinstance(made, Regressor):
-        tensors = in_units(made, tensors, bits)
+    if facts.units is not None:
+        tensors = in_units(facts.units, tensors, bits)
     name = "model" if (word := re.sub(r"\W", "_", path.stem, flags=re.ASCII))[:1].isdigit() or not word else word
-    sizes = sizes_of(made, bits)
-    arrays = arrays_of(made, tensors)
-    write_atomically(path, source(name, made, sizes, arrays).encode())
+    sizes = sizes_of(made, facts, bits)
+    arrays = arrays_of(made, facts, tensors)
+    write_atomically(path, source(name, made, facts, sizes, arrays).encode())
     state = 4 * (1 + sizes["LAYERS"] * (sizes["HIDDEN"] + sizes["CONTROLLER"]) + pooled(made, sizes["HIDDEN"]))
     weights = sum(array.nbytes for array in arrays.values())
     return Written(compiled(path, name, sizes, state, compiler), made, weights, state)
 
 
-def readable(model: TaskModel) -> TaskModel:
-    """Return a copy with a MuFuRU that can be written, or say why there is none."""
-    if not isinstance(model, Classifier | LanguageModel | Regressor):
+def readable(model: TaskModel) -> tuple[Any, CFile]:
+    """Return a copy with a MuFuRU that can be written, and the model's facts, or say why there are none."""
+    if (facts := model.c_file()) is None:
         raise RunError(f"a {type(model).__name__} cannot be written as C: only classifiers, regressors and language "
                        "models can")  # fmt: skip
-    level = model.config.data.level if isinstance(model, LanguageModel) else model.config.data.cut
-    if vocabulary_of(model) is not None and level not in ("char", "characters"):
+    if facts.vocabulary is not None and facts.level not in ("char", "characters"):
         raise RunError("the model reads words, or parts of them, and a C file characters or numbers: train it with "
                        "characters, or export it with --to onnx")  # fmt: skip
     if model.config.cell.bidirectional:
@@ -98,27 +94,13 @@ def readable(model: TaskModel) -> TaskModel:
     made: Any = exportable(model)
     if missing := [op for op in made.reader.rnn.ops if op not in OPERATIONS]:
         raise RunError(f"the operation {missing[0]} has no form in C, only {', '.join(OPERATIONS)} have")
-    copy: TaskModel = made
-    return copy
+    return made, facts
 
 
-def in_units(model: Regressor, tensors: dict[str, Tensor], bits: int) -> dict[str, Tensor]:
+def in_units(units: tuple[float, float], tensors: dict[str, Tensor], bits: int) -> dict[str, Tensor]:
     """Return the weights with the units of the data in the last layer: its answers need no scaling."""
-    rows = "output.weight" + (SCALE if bits == 8 else "")
-    scale, bias = model.meaning.deviation, tensors["output.bias"] * model.meaning.deviation + model.meaning.mean
-    return tensors | {rows: tensors[rows] * scale, "output.bias": bias}
-
-
-def labels_of(model: Any) -> tuple[str, ...]:
-    """Return the names of the answers."""
-    if isinstance(model, Regressor):
-        return (*model.meaning.labels, *(f"quantile {level:g}" for level in model.config.quantiles))
-    return tuple(model.vocabulary.labels if isinstance(model, LanguageModel) else model.meaning.labels)
-
-
-def vocabulary_of(model: Any) -> Vocabulary | None:
-    words: Vocabulary | None = model.vocabulary if isinstance(model, LanguageModel) else model.meaning.vocabulary
-    return words
+    rows, (deviation, mean) = "output.weight" + (SCALE if bits == 8 else ""), units
+    return tensors | {rows: tensors[rows] * deviation, "output.bias": tensors["output.bias"] * deviation + mean}
 
 
 def pooled(model: Any, hidden: int) -> int:
@@ -127,10 +109,10 @@ def pooled(model: Any, hidden: int) -> int:
     return {"last": 0, "max": hidden, "mean": hidden, "attention": hidden + 2}[name]
 
 
-def sizes_of(model: Any, bits: int) -> dict[str, int]:
+def sizes_of(model: Any, facts: CFile, bits: int) -> dict[str, int]:
     """Return sizes and options by their names in the file."""
     unit: Unit = model.reader.rnn.unit
-    words = vocabulary_of(model)
+    words = facts.vocabulary
     sizes = {
         "BITS": bits,
         "LAYERS": model.reader.rnn.num_layers,
@@ -145,15 +127,15 @@ def sizes_of(model: Any, bits: int) -> dict[str, int]:
         "POOLING": POOLINGS.index(getattr(model.config, "pooling", "last")),
         "MAX_LENGTH": getattr(model.config, "max_length", None) or 0,
         "TOKENS": 0 if words is None else len(words),
-        "LABELS": len(labels_of(model)),
-        "NUMBERS": int(isinstance(model, Regressor)),
+        "LABELS": len(facts.labels),
+        "NUMBERS": int(facts.units is not None),
         "OUTPUTS": model.output.out_features,
     }
     sizes |= {} if words is None else {"UNKNOWN": words.unknown}
-    return sizes | ({"FIRST_TOKEN": first_token(words)} if words and isinstance(model, LanguageModel) else {})
+    return sizes | ({} if facts.first_token is None else {"FIRST_TOKEN": facts.first_token})
 
 
-def arrays_of(model: Any, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+def arrays_of(model: Any, facts: CFile, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
     """Return weights and tables by their names in the file."""
     arrays: dict[str, Any] = {}
     for name, tensor in tensors.items():
@@ -164,7 +146,7 @@ def arrays_of(model: Any, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray
         # a matrix of the file is its weights and, with 8 bits, its scales
         ending = "_scale" if name.endswith(SCALE) else "_w" if tensor.dim() > 1 else ""
         arrays[short + ending] = tensor.numpy()
-    if words := vocabulary_of(model):
+    if words := facts.vocabulary:
         table = characters(words, getattr(model.config, "lowercase", False))
         arrays["characters"] = np.array(list(table), np.uint32)
         arrays["tokens"] = np.array(list(table.values()), np.int32)
@@ -181,7 +163,9 @@ def characters(words: Vocabulary, lowercase: bool) -> dict[int, int]:
 TYPES = {"float32": "float", "int8": "int8_t", "uint32": "uint32_t", "int32": "int32_t"}
 
 
-def source(name: str, model: Any, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def source(
+    name: str, model: Any, facts: CFile, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray[Any, Any]]
+) -> str:
     """Return the text of the file."""
     defines = {**sizes, **({"CHARACTERS": len(arrays["characters"])} if sizes["TOKENS"] else {})}
     numbered = (
@@ -202,7 +186,7 @@ def source(name: str, model: Any, sizes: Mapping[str, int], arrays: Mapping[str,
     lines += [f"static const matrix {key} = {braced(key, sizes)};" for key in matrices]
     if "output_w" not in arrays:
         lines += ["#define output embedding  /* tied */"]
-    answers = (f"    {quoted(label)}," for label in labels_of(model))
+    answers = (f"    {quoted(label)}," for label in facts.labels)
     lines += [f"const char *const {name}_labels[LABELS] = {{", *answers, "};", ""]
     lines += [*layers(model.reader.rnn, sizes, arrays), "", *composition(model.reader.rnn.ops)]
     return "\n".join(lines) + "\n" + re.sub(r"\bmodel_(?=[a-z])", f"{name}_", STEP.read_text())

@@ -12,6 +12,7 @@ from torch.export import Dim
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import mufuru
+from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError, flat, from_json, to_json
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer
 from mufuru.saving.card import code, page, table
@@ -88,9 +89,25 @@ class StepGraph(NamedTuple):
     states: tuple[StepState, ...]
 
 
+class CFile(NamedTuple):
+    """Facts of a model for its file of C: a layer between the inputs and a linear `output`."""
+
+    labels: tuple[str, ...]
+    """Names of the answers."""
+    vocabulary: Vocabulary | None
+    """The characters; None for a model of numbers."""
+    level: str
+    """Tokens of a text, as the settings name them."""
+    first_token: int | None = None
+    """The token before a text, where the model reads one."""
+    units: tuple[float, float] | None = None
+    """Deviation and mean of answers that are numbers; None for answers that are probabilities."""
+
+
 class TaskModel(Pretrained):
     """A model of a task. With `example` and `answers` it can be exported as files, with `graph` as a graph too, with
-    `raw` as a folder that takes raw data, with `step_graph` and `by_steps` as a graph of a single step."""
+    `raw` as a folder that takes raw data, with `step_graph` and `by_steps` as a graph of a single step, with `c_file`
+    as C."""
 
     settings: ClassVar[type[Any]]
     """The dataclass of `config`."""
@@ -131,6 +148,10 @@ class TaskModel(Pretrained):
     def by_steps(self, inputs: Tensor) -> list[Tensor]:
         """Return the answers after every step of sequences of the same length, computed by the whole model."""
         raise NotImplementedError
+
+    def c_file(self) -> CFile | None:
+        """Return the facts for a file of C; None for a model that `ship/step.c` does not compute."""
+        return None
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = without_paths(to_json(self.config))

@@ -20,7 +20,7 @@ from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.cells import SequenceLayer, per_step
 from mufuru.experiments.tasks.classify import stream
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, PoolingName
-from mufuru.experiments.tasks.models import Metadata, SequenceModel, StepGraph
+from mufuru.experiments.tasks.models import CFile, Metadata, SequenceModel, StepGraph
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 
 
@@ -69,6 +69,9 @@ class PooledModel(SequenceModel):
 
     def step_graph(self) -> StepGraph | None:
         return stream.step_graph(self)
+
+    def c_file(self) -> CFile | None:
+        return CFile(self.meaning.labels, self.meaning.vocabulary, self.config.data.cut)
 
 
 class Classifier(PooledModel):

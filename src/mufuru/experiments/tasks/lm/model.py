@@ -15,7 +15,16 @@ from mufuru.experiments.data.text import tokeniser
 from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import SequenceLayer, State
 from mufuru.experiments.tasks.lm.config import LMConfig
-from mufuru.experiments.tasks.models import Graph, Metadata, StepGraph, TaskModel, Tensors, exportable, layer_states
+from mufuru.experiments.tasks.models import (
+    CFile,
+    Graph,
+    Metadata,
+    StepGraph,
+    TaskModel,
+    Tensors,
+    exportable,
+    layer_states,
+)
 from mufuru.experiments.tasks.task import Step
 from mufuru.kernels import cross_entropy as native
 
@@ -114,6 +123,10 @@ class LanguageModel(TaskModel):
 
     def step_graph(self) -> StepGraph:
         return StepGraph(NextToken(exportable(self)), "token", layer_states(self.config.cell))
+
+    def c_file(self) -> CFile:
+        words = self.vocabulary
+        return CFile(words.labels, words, self.config.data.level, first_token(words))
 
     @torch.no_grad()
     def by_steps(self, inputs: Tensor) -> list[Tensor]:

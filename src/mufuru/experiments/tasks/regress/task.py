@@ -15,6 +15,7 @@ from mufuru.experiments.tasks.classify.model import Batch, PooledModel, raw_sequ
 from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
 from mufuru.experiments.tasks.classify.use import SequenceReader, batched, known_of
+from mufuru.experiments.tasks.models import CFile
 from mufuru.experiments.tasks.regress.config import FilesConfig, RegressConfig
 from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals, estimate, place_of
 from mufuru.experiments.tasks.words import Meaning
@@ -57,6 +58,11 @@ class Regressor(PooledModel):
     def raw(self) -> dict[str, Any]:
         levels = [f"{quantile:g}" for quantile in self.config.quantiles]
         return {"kind": "regressor", **raw_sequences(self.meaning, self.config), "quantiles": levels}
+
+    def c_file(self) -> CFile:
+        meaning = self.meaning
+        labels = *meaning.labels, *(f"quantile {level:g}" for level in self.config.quantiles)
+        return CFile(labels, meaning.vocabulary, self.config.data.cut, units=(meaning.deviation, meaning.mean))
 
 
 def pinball(outputs: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:
