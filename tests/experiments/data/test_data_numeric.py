@@ -20,7 +20,7 @@ def write(folder: Path, content: str, name: str = "Series_TRAIN.tsv") -> Path:
 
 
 def series(path: Path) -> list[tuple[str, list[float]]]:
-    found = numeric.read(path)
+    found = numeric.read_rows(path).series
     assert all(values.shape == (len(values), 1) and values.dtype == torch.float32 for _, _, values in found)
     return [(label, values.flatten().tolist()) for _, label, values in found]
 
@@ -75,15 +75,15 @@ def test_round_trip(tmp_path: Path, data: st.DataObject, separator: str) -> None
 def test_lines_that_are_refused(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path, f"1\t1\t2\n\n{line}\n")
     with pytest.raises(DataError, match=re.escape(f"{path}, line 3: {message}")):
-        numeric.read(path)
+        numeric.read_rows(path)
 
 
 def test_no_sequences(tmp_path: Path) -> None:
     for content in ("", "\n\n", "label\ta\tb\n"):
         with pytest.raises(DataError, match="is empty: expected a label and the values of a sequence"):
-            numeric.read(write(tmp_path, content))
+            numeric.read_rows(write(tmp_path, content))
     with pytest.raises(DataError, match="line 2: expected a number for step 1, got 'c'"):
-        numeric.read(write(tmp_path, "label\ta\tb\n0\tc\td\n1\t2\t3\n"))
+        numeric.read_rows(write(tmp_path, "label\ta\tb\n0\tc\td\n1\t2\t3\n"))
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_numbered_columns_are_steps_in_their_order(tmp_path: Path) -> None:
     """The alphabet puts x_10 before x_2."""
     file = write(tmp_path, "label,x_1,x_10,x_2\na,1,10,2\nb,1,10,2\n")
     with pytest.raises(DataError, match="'x_2' comes after 'x_10'"):
-        numeric.read(file)
+        numeric.read_rows(file)
     rows = numeric.read_rows(file, wide=True).series
     assert [values.flatten().tolist() for _, _, values in rows] == [[1, 2, 10]] * 2
     in_order = write(tmp_path, "label,x_1,x_2,x_10\na,1,2,10\n")
-    assert numeric.read(in_order)[0][2].flatten().tolist() == [1, 2, 10]
+    assert numeric.read_rows(in_order).series[0][2].flatten().tolist() == [1, 2, 10]

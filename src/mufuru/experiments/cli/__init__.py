@@ -71,6 +71,13 @@ def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:
     Console(highlight=False).print(table)
 
 
+def report_failures(failed: Mapping[str, str], again: str) -> int:
+    """Print every run that failed, and how to try again; return the exit code."""
+    for name, reason in failed.items():
+        print(f"mufuru: {name} failed: {reason}", file=sys.stderr)
+    return say(again, 1) if failed else 0
+
+
 def number(value: float | None) -> str:
     """Write a metric with four digits, a huge one in scientific notation; a count as it is."""
     if isinstance(value, int):

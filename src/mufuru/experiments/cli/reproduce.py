@@ -1,12 +1,10 @@
 """`mufuru reproduce`: an experiment of the paper, from nothing to tables and figures."""
 
-import sys
-
 from rich.console import Console
 from rich.table import Table
 
+from mufuru.experiments.cli import report_failures
 from mufuru.experiments.cli.usage import parse_both
-from mufuru.experiments.engine.sweep import Outcome
 from mufuru.experiments.record import Record
 from mufuru.experiments.report.runs import by_settings
 from mufuru.experiments.reproduce import EXPERIMENTS, Options, Reproduction, reproduce
@@ -33,7 +31,7 @@ def main(arguments: list[str]) -> int:
     made = reproduce(name, grid, options)
     if not options.quiet:
         show(name, made)
-    return report_failures(made.outcome)
+    return report_failures(made.outcome.failed, "the same command tries these runs again")
 
 
 def overview() -> str:
@@ -75,12 +73,3 @@ def show_results(title: str, experiment: Experiment, records: list[Record]) -> N
         if summary := measure.summary(some):
             table.add_row(name, str(summary.n), measure.interval(summary))
     Console(highlight=False).print(table)
-
-
-def report_failures(outcome: Outcome) -> int:
-    """Print every run that failed; return the exit code."""
-    for name, reason in outcome.failed.items():
-        print(f"mufuru: {name} failed: {reason}", file=sys.stderr)
-    if outcome.failed:
-        print("mufuru: the same command tries these runs again", file=sys.stderr)
-    return 1 if outcome.failed else 0

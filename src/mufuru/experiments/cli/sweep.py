@@ -1,7 +1,6 @@
 """`mufuru sweep`: many runs that differ in a few settings, and which of them is the best."""
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from mufuru.experiments.cli import report_failures
 from mufuru.experiments.cli.usage import Flag, Output, Preset, UsageError, check_range, parse_both
 from mufuru.experiments.engine.errors import Failure
 from mufuru.experiments.engine.sweep import Where
@@ -103,12 +103,12 @@ def main(arguments: list[str]) -> int:
     try:
         files = results.write(search.space, made, root)
     except OSError as error:
-        report_failures(made)
+        failures(made)
         raise Failure(f"cannot write the table and the plot into {root} ({error.strerror or error}): the trials are "
                        "kept. Make room, then repeat the command") from error  # fmt: skip
     if not options.quiet:
         show(search, made, root, files)
-    return report_failures(made)
+    return failures(made)
 
 
 def overview() -> str:
@@ -153,11 +153,7 @@ def show(search: Search, made: Made, root: Path, files: list[Path]) -> None:
     print("Written:", *files, sep="\n  ")
 
 
-def report_failures(made: Made) -> int:
+def failures(made: Made) -> int:
     """Print every trial that failed, with its last line; return the exit code."""
-    failed = [trial for trial in made.trials if trial.state == "failed"]
-    for trial in failed:
-        print(f"mufuru: {trial.name} failed: {trial.reason.strip().splitlines()[-1]}", file=sys.stderr)
-    if failed:
-        print("mufuru: sweep.json has the whole messages; the same command tries these again", file=sys.stderr)
-    return 1 if failed else 0
+    failed = {trial.name: trial.reason.strip().splitlines()[-1] for trial in made.trials if trial.state == "failed"}
+    return report_failures(failed, "sweep.json has the whole messages; the same command tries these again")

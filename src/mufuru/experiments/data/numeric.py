@@ -65,11 +65,6 @@ def looks_wide(path: Path) -> bool:
     return place > 0 and len(_steps([name for other, name in enumerate(names) if other != place]) or ()) > 1
 
 
-def read(path: Path) -> list[tuple[int, str, Tensor]]:
-    """Return line, label and values, (steps, 1) float32, of all sequences of a file."""
-    return read_rows(path).series
-
-
 def read_rows(path: Path, label: str | None = None, *, labelled: bool = True, wide: bool = False) -> Rows:
     """Return all sequences of a file; `label` is the name or the place of the label's column, `labelled` whether there
     is one, and `wide` whether the columns are named after channels."""
