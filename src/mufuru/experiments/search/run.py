@@ -1,5 +1,6 @@
 """The search itself: which trials are run, and their outcomes."""
 
+import importlib
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -7,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mufuru.experiments import tasks
+from mufuru.experiments.engine.errors import PlaceError
 from mufuru.experiments.engine.progress import Overall
 from mufuru.experiments.engine.remote import Remote, fetch_weights
 from mufuru.experiments.engine.sweep import Pool, Where, is_finished, opened
 from mufuru.experiments.engine.work import Job, Validation
 from mufuru.experiments.record import RunFolder, read_json
-from mufuru.experiments.search.halving import Halving
 from mufuru.experiments.search.space import Space, Values, changed
 from mufuru.experiments.search.state import Journal, Trial
 from mufuru.experiments.settings import SettingError, to_json
@@ -109,16 +110,83 @@ class Made:
         return first[0] if first and first[0].state == "finished" else None
 
 
+class Halving:
+    """Asynchronous successive halving (ASHA) by Optuna: after `grace` validations, and after each `factor` times as
+    many, a run that is not among the best 1 / `factor` of those so far should stop."""
+
+    def __init__(self, higher_is_better: bool, grace: int, factor: int) -> None:
+        try:
+            optuna: Any = importlib.import_module("optuna")
+        except ImportError as error:
+            message = "--search asha needs Optuna, which is not installed: `pip install '.[search]'` in the folder of "
+            raise PlaceError(message + "mufuru, or search at random") from error
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.study = optuna.create_study(
+            direction="maximize" if higher_is_better else "minimize",
+            sampler=optuna.samplers.RandomSampler(0),
+            pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=grace, reduction_factor=factor),
+        )
+        self.trials: dict[int, Any] = {}
+        self.seen: dict[int, int] = {}
+        """Number of the last validation by trial: a resumed run sends its earlier ones again."""
+
+    def replay(self, trial: Trial) -> None:
+        """Take note of a trial that is over."""
+        for number, value in enumerate(trial.validations, 1):
+            self.look(trial.number, Validation(number, value))
+
+    def look(self, number: int, validation: Validation) -> bool:
+        """Take note of a validation; return whether the run should stop."""
+        if validation.number <= self.seen.get(number, 0):
+            return False
+        if number not in self.trials:
+            self.trials[number] = self.study.ask()
+        self.seen[number] = validation.number
+        self.trials[number].report(validation.value, validation.number)
+        return bool(self.trials[number].should_prune())
+
+
 class Trials:
     """The plan of a search: unfinished trials first, then new ones until the budget is spent."""
 
-    def __init__(self, search: Search, root: Path, journal: Journal, halving: Halving | None, overall: Overall) -> None:
-        self.search, self.root, self.journal, self.halving, self.overall = search, root, journal, halving, overall
-        self.state, self.metric = journal.state, ""
-        left = [trial for trial in self.state.trials.values() if trial.state in ("begun", "failed")]
-        self.unfinished = deque(trial for trial in left if trial.number < search.limit)
-        self.before, self.started = self.state.seconds, time.monotonic()
+    overall: Overall
+
+    def __init__(self, search: Search, where: Where, journal: Journal, metric: str, higher_is_better: bool) -> None:
+        self.search, self.where, self.journal, self.state = search, where, journal, journal.state
+        self.metric, self.before, self.started = metric, journal.state.seconds, time.monotonic()
+        asha = search.method == "asha"
+        self.halving = Halving(higher_is_better, search.grace, search.factor) if asha else None
+        self.unfinished = deque[Trial]()
         self.running: dict[str, Trial] = {}
+
+    def take_up(self) -> None:
+        """Find the trials that finished after the state was last written; replay those that ended in the halving."""
+        for trial in self.state.trials.values():
+            job = self.search.job(trial.number, self.where.root)
+            if trial.state in ("begun", "failed") and is_finished(job, self.where.store):
+                self.finish(trial, job.folder)
+            if self.halving and trial.state in ("finished", "stopped early"):
+                self.halving.replay(trial)
+
+    def make(self, quiet: bool) -> None:
+        """Make as many trials as the budget allows."""
+        trials, search = self.state.trials.values(), self.search
+        over = [trial for trial in trials if trial.state in ("finished", "stopped early")]
+        self.unfinished.extend(trial for trial in trials if trial not in over and trial.number < search.limit)
+        left, seconds = search.limit - len(over), (search.hours or 0.0) * 3600 - self.before
+        if left <= 0 or (search.hours is not None and seconds <= 0):
+            return
+        cost, runs = (seconds, None) if search.endless else (float(left), search.limit)
+        with opened(self.where, left) as backend, Overall(cost, len(over), runs, quiet) as self.overall:
+            try:
+                Pool(self, backend, self.where.store, self.overall).run()
+            finally:
+                self.spend()
+                self.journal.save()
+
+    def finish(self, trial: Trial, folder: Path) -> None:
+        """Take note of a finished trial's result."""
+        trial.state, trial.value = "finished", read_json(RunFolder(folder).result)["valid"][self.metric]
 
     def spend(self) -> float:
         """Return the time spent, over all sessions."""
@@ -145,7 +213,7 @@ class Trials:
             trial = self.state.trials[number] = Trial(number, self.search.values(number))
         self.running[trial.name] = trial
         self.journal.save()
-        return self.search.job(trial.number, self.root)
+        return self.search.job(trial.number, self.where.root)
 
     def look(self, job: Job, validation: Validation) -> bool:
         trial = self.running[job.name]
@@ -162,14 +230,9 @@ class Trials:
         elif failure is not None:
             trial.state, trial.reason = "failed", failure
         else:
-            finish(trial, job.folder, self.metric)
+            self.finish(trial, job.folder)
         self.spend()
         self.journal.save()
-
-
-def finish(trial: Trial, folder: Path, metric: str) -> None:
-    """Take note of a finished trial's result."""
-    trial.state, trial.value = "finished", read_json(RunFolder(folder).result)["valid"][metric]
 
 
 def run(search: Search, where: Where, quiet: bool = False) -> Made:
@@ -179,41 +242,12 @@ def run(search: Search, where: Where, quiet: bool = False) -> Made:
         journal.load()
         task = tasks.KINDS[search.kind].make(search.settings_of(0))
         metric, higher = task.metric, task.higher_is_better
+        # its data would stay in memory
         del task
-        halving = Halving(higher, search.grace, search.factor) if search.method == "asha" else None
-        take_up(search, where, journal, halving, metric)
-        make_trials(search, where, journal, halving, metric, quiet)
+        plan = Trials(search, where, journal, metric, higher)
+        plan.take_up()
+        plan.make(quiet)
         made = Made(list(journal.state.trials.values()), metric, higher)
         if where.store and (best := made.best):
             fetch_weights(Remote(where.store) / best.name, RunFolder(where.root / best.name))
     return made
-
-
-def take_up(search: Search, where: Where, journal: Journal, halving: Halving | None, metric: str) -> None:
-    """Find the trials that finished after the state was last written, and report those that ended to the halving."""
-    for trial in journal.state.trials.values():
-        job = search.job(trial.number, where.root)
-        if trial.state in ("begun", "failed") and is_finished(job, where.store):
-            finish(trial, job.folder, metric)
-        if halving and trial.state in ("finished", "stopped early"):
-            halving.replay(trial)
-
-
-def make_trials(
-    search: Search, where: Where, journal: Journal, halving: Halving | None, metric: str, quiet: bool
-) -> None:
-    """Make as many trials as the budget allows."""
-    over = [trial for trial in journal.state.trials.values() if trial.state in ("finished", "stopped early")]
-    left = search.limit - len(over)
-    seconds = (search.hours or 0.0) * 3600 - journal.state.seconds
-    if left <= 0 or (search.hours is not None and seconds <= 0):
-        return
-    cost, runs = (seconds, None) if search.endless else (float(left), search.limit)
-    with opened(where, left) as backend, Overall(cost, len(over), runs, quiet) as overall:
-        plan = Trials(search, where.root, journal, halving, overall)
-        plan.metric = metric
-        try:
-            Pool(plan, backend, where.store, overall).run()
-        finally:
-            plan.spend()
-            journal.save()
