@@ -66,7 +66,7 @@ def render(tree: Tree) -> str:
 
 
 def write(folder: Path, bank: Treebank) -> Path:
-    """The files of a treebank of one's own."""
+    """The files of a user's treebank."""
     folder.mkdir(exist_ok=True)
     for name, part in zip(FILES, (bank.train, bank.valid, bank.test), strict=True):
         (folder / name).write_text("".join(f"{render(tree)}\n" for tree in part))

@@ -29,7 +29,7 @@ PATIENCE = 120
 LINES = 8
 """How many to show of what a child wrote that died."""
 SHOWN = 40
-"""Findings that are told in full."""
+"""Findings that are reported in full."""
 
 
 class Finding(NamedTuple):

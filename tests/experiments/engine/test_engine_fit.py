@@ -429,7 +429,7 @@ def test_a_run_without_weights_says_how_to_get_some(tmp_path: Path) -> None:
 
 
 def test_stopped_before_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is a run, Ctrl-C says how to go on with it."""
+    """Where there is a run, Ctrl-C says how to resume it."""
     begin = Store.begin
 
     def begin_and_stop(store: Store) -> None:
@@ -463,7 +463,7 @@ def test_best_weights_load_as_plain_safetensors(tmp_path: Path) -> None:
 def test_the_best_weights_that_a_checkpoint_knows_wait_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gone on with, a run may find otherwise than before: on another machine, or with other threads."""
+    """A resumed run may compute other numbers: on another machine, or with other threads."""
     files, found, save = RunFolder(tmp_path), iter((0.5, 0.7)), Fit.save
     with monkeypatch.context() as patch:
         patch.setattr(Fit, "save", lambda run: save(run) if run.status.update == 4 else None)
