@@ -63,6 +63,13 @@ def mismatch(data: Path | bytes, checksum: str) -> str | None:
     return None if actual == expected else f"its {kind} is {actual}, expected {expected}"
 
 
+def check_published(data: Path | bytes, checksum: str, path: Path, source: str, otherwise: str = "") -> None:
+    """Refuse a file of a user's folder that is not the published one."""
+    if wrong := mismatch(data, checksum):
+        raise DataError(f"{path} is not that file of {source}: {wrong}. Leave the folder out to have the right one "
+                        f"downloaded{otherwise}")  # fmt: skip
+
+
 def fetch(remote: Remote, folder: Path) -> Path:
     """Return the file in the folder, downloaded if it is not there or damaged."""
     path = folder / remote.name

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
+from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch
 
 REGULAR = ("even-pairs", "repeat-01", "parity", "cycle-navigation", "modular-arithmetic-simple", "dyck-2-3", "first")
 OTHERS = (
@@ -73,7 +73,5 @@ def _given(path: str, folder: Path) -> Path:
     if file is None:
         raise DataError(f"{folder} has no {path}: expected the files of FLaRe there. Leave the folder out to have them "
                         "downloaded")  # fmt: skip
-    if wrong := mismatch(file, checksums()[path]):
-        raise DataError(f"{file} is not that file of FLaRe: {wrong}. Leave the folder out to have the right one "
-                        "downloaded")  # fmt: skip
+    check_published(file, checksums()[path], file, "FLaRe")
     return file

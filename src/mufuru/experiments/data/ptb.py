@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mufuru.disk import locked, write_atomically
 from mufuru.experiments.data import DataError, text
-from mufuru.experiments.data.download import DownloadError, Remote, data_folder, fetch, mismatch, part_of
+from mufuru.experiments.data.download import DownloadError, Remote, check_published, data_folder, fetch, part_of
 from mufuru.experiments.data.text import Corpus
 
 _SUMS = {
@@ -60,11 +60,8 @@ def _given(folder: Path) -> list[Path]:
         path = place / file.name
         if not path.is_file():
             raise DataError(f"{place} has no {file.name}: {wanted}")
-        if wrong := mismatch(path, file.checksum):
-            raise DataError(
-                f"{path} is not that file of the Penn Treebank: {wrong}. Leave the folder out to have the right one "
-                "downloaded; or, to train on a text of your own, give it with --text"
-            )
+        own = "; or, to train on a text of your own, give it with --text"
+        check_published(path, file.checksum, path, "the Penn Treebank", own)
     return [place / name for name in names]
 
 

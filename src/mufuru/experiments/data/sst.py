@@ -18,7 +18,7 @@ from typing import Literal, NoReturn
 import torch
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.download import Remote, data_folder, fetch, mismatch
+from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.lines import decoded, zip_contents
 
@@ -109,9 +109,9 @@ def load(folder: str | Path | None = None) -> Treebank:
     else:
         files = _from_zip(fetch(ARCHIVE, data_folder() / "sst"))
     for (path, data), checksum in zip(files, CHECKSUMS, strict=True):
-        if wrong := mismatch(data, checksum):
-            raise DataError(f"{path} is not that file of the Stanford Sentiment Treebank: {wrong}. Leave the folder "
-                            "out to have the right one downloaded, or read it as a treebank of your own")  # fmt: skip
+        check_published(
+            data, checksum, path, "the Stanford Sentiment Treebank", ", or read it as a treebank of your own"
+        )
     treebank = _parsed(files, "Stanford Sentiment Treebank")
     if (counts := (len(treebank.train), len(treebank.valid), len(treebank.test))) != SENTENCES:
         raise DataError(f"the Stanford Sentiment Treebank was read as {counts} sentences, expected {SENTENCES}: "
