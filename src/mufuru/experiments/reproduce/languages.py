@@ -13,8 +13,9 @@ from mufuru.experiments.draws import Draws
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import inspection, plots, runs
 from mufuru.experiments.report.experiment import Part as Section
-from mufuru.experiments.report.measure import wilson
+from mufuru.experiments.report.measure import summarise
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
+from mufuru.experiments.report.results import parameters
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_training
 from mufuru.experiments.reproduce.logic_runs import SHARE, SOLVED
@@ -155,18 +156,11 @@ def mean_and_best(records: Runs) -> str:
 
 
 def solved(records: Runs) -> str:
-    values = accuracies(records)
-    hits = sum(value >= SOLVED for value in values)
-    low, high = wilson(hits, len(values))
-    return f"{hits} of {len(values)} ({low:.2f}–{high:.2f})"
+    return SHARE.solved(summarise(accuracies(records)), SOLVED)
 
 
 def minutes(records: Runs) -> str:
     return f"{statistics.fmean(record.result['seconds'] for record in records) / 60:.1f}"
-
-
-def parameters(records: Runs) -> str:
-    return ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records}))
 
 
 def reach(records: Runs) -> str:

@@ -203,8 +203,7 @@ class ClassifyTask(LabelledTask):
         return {} if targets.is_floating_point() else scores.details(logits, targets, self.meaning.labels)
 
     def inspect(self, model: nn.Module) -> dict[str, Any]:
-        """Add "details" for a user's data, the temperature, and for words `walk`, as
-        "sentences"."""
+        """Add "details" for a user's data, the temperature, and for words the "sentences" of `walk`."""
         facts = super().inspect(model)
         if self.config.data.data is not None:
             facts["details"] = {split: self.details(model, split) for split in ("valid", "test")}
