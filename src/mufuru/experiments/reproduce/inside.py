@@ -28,14 +28,14 @@ def maps(records: Runs) -> Section:
     for task in sorted({record.task for record in records if record.task in tasks.KINDS}):
         key, higher = overview.own_metric(task)
         for some in overview.by_data(task, records) if tasks.KINDS[task].reader else []:
-            found = {
+            scores = {
                 record.folder: value if higher else -value
                 for record in some
                 if record.folder and (value := runs.metric(record, "valid", key)) is not None
                 if runs.cell_of(record) == "mufuru" and any(map(Path.exists, RunFolder(record.folder).weights))
             }
-            if found:
-                best = max(found, key=lambda folder: found[folder])
+            if scores:
+                best = max(scores, key=lambda folder: scores[folder])
                 blocks += unit_map(f"units-{len(blocks) + 1}", best, names[best])
     return Section("Which operation led in every unit", tuple(blocks))
 
