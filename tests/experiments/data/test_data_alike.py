@@ -107,7 +107,7 @@ def series_files(folder: Path) -> dict[str, Path]:
 def test_series_of_any_format(tmp_path: Path, trained: str) -> None:
     files = series_files(tmp_path)
     model = known(files[trained])
-    rows = [] if "cells" in trained else ["tsv"]
+    rows = [] if "cells" in trained else ["tsv", "named.csv"]
     others = ["ts", "jsonl", "bare.ts", "lists.txt", *rows, *(["bare.tsv", "bare.csv"] if rows else [])]
     for name in dict.fromkeys([trained, *others]):
         assert sequences(alike.read(files[name], model)) == VALUES, name

@@ -150,8 +150,7 @@ def _check_words(words: list[str], known: Known, where: str) -> None:
 
 
 def _stream(known: Known, labels: Labels) -> New:
-    lines, place = read_input(None)
-    return New(checked(_lines(lines, place, known, labels), known))
+    return New(checked(_lines(*read_input(None), known, labels), known))
 
 
 def _bare(file: Path, known: Known, labels: Labels) -> New:
@@ -226,8 +225,9 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
         return _bare(file, known, "no")
     named = len(rows) > 1 and _are_names(rows[0])
     if labels == "guess" and named:
-        label = layout.label if layout.header else None
-        labels = "yes" if label in rows[0] or any(name.casefold() in tables.LABEL for name in rows[0]) else "no"
+        usual = _label_column(layout, rows[0]) or any(name.casefold() in tables.LABEL for name in rows[0])
+        # a name without a number among those of steps is that of the label
+        labels = "yes" if usual or sum(not numeric.STEP.fullmatch(name) for name in rows[0]) == 1 else "no"
     elif labels == "guess":
         labels = "yes" if all(begins_with_label(row, known) for row in rows) else "no"
     if not named and format != "wide" and labels == "no":
