@@ -45,7 +45,9 @@ def test_language_models(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     again = command(capsys, *line)
     assert (again.code, again.out, again.err) == (0, said.out, "")
     page = tmp_path / "runs" / "report" / "report.html"
-    assert "mufuru/seed-0 (lm) reads an example. A row is a unit" in page.read_text(encoding="utf-8")
+    shown = page.read_text(encoding="utf-8")
+    assert "mufuru/seed-0 (lm) reads an example. A row is a unit" in shown
+    assert shown.index("lm (book.txt): test perplexity ") < shown.index("2 finished runs of MuFuRU, GRU")
     (tmp_path / "runs" / "short" / "mufuru" / "seed-0" / "best.safetensors").write_bytes(b"cut")
     assert command(capsys, "report", tmp_path / "runs", "--output", page).code == 0
     assert "There is no map of mufuru/seed-0: " in page.read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ from mufuru.experiments.report.runs import Runs, of_part
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SETTINGS = "Settings and seeds"
 SHORT = "short"
 """The part for a quick try: it is not in the whole, and no documentation shows it."""
 Blocks = Callable[[Runs], list[Block]]
@@ -118,7 +119,7 @@ class Report:
         absent = self.parts.keys() - self.present(records)
         shown = [section for name, section in self.sections.items() if name not in absent]
         sections = [Section(section.title, tuple(section.blocks(records))) for section in shown]
-        sections.append(Section("Settings and seeds", (self.settings(records),)))
+        sections.append(Section(SETTINGS, (self.settings(records),)))
         sections.append(Section("How to rerun", tuple(self.rerun(records))))
         about = f"{self.about} {count(len(records), 'finished run')} of {', '.join(runs.by_model(records))}."
         return Page(self.title, about, tuple(section for section in sections if section.blocks))
@@ -164,10 +165,13 @@ class Report:
                 blocks.append(results.change_table(lines, self.measure, f"{model} {setting}"))
         return [*blocks, *([] if changed.keys() <= base.keys() else [self.missing(part)])]
 
-    def build(self, records: Sequence[Record], output: Path, more: Section | None = None) -> list[Path]:
-        """Write the page, with one section more, and its figures as SVG and PNG into a folder; return the paths, the
-        page first."""
-        page = self.page(runs.unique(records)).also(more)
+    def build(
+        self, records: Sequence[Record], output: Path, complete: Callable[[Page, Runs], Page] | None = None
+    ) -> list[Path]:
+        """Write the page and its figures as SVG and PNG into a folder; return the paths, the page first. `complete` may
+        add to the page what only models know."""
+        known = runs.unique(records)
+        page = complete(self.page(known), known) if complete else self.page(known)
         written = [output / "report.html", *(path for picture in page.pictures for path in picture.write(output))]
         write_atomically(written[0], render.html(page))
         return written

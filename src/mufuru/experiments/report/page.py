@@ -86,10 +86,6 @@ class Page(NamedTuple):
     lead: str
     sections: tuple[Section, ...]
 
-    def also(self, more: Section | None) -> Page:
-        """Return the page with another section before its last one, if there is something in it."""
-        return self._replace(sections=(*self.sections[:-1], more, self.sections[-1])) if more and more.blocks else self
-
     @property
     def pictures(self) -> list[Picture]:
         return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]

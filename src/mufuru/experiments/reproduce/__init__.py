@@ -89,7 +89,7 @@ def reproduce(name: str, grid: Grid, options: Options) -> Reproduction:
     # parts that are not published yet have no section
     known = [record for record in records if record.group in experiment.parts]
     _load_matplotlib()
-    files = experiment.build(known, output / "report", inside.maps(known)) if known else []
+    files = experiment.build(known, output / "report", inside.complete) if known else []
     chosen = [record for record in records if record.group in asked_for]
     return Reproduction(outcome, chosen, files, len(recorded.without_record(jobs, chosen)))
 
@@ -99,9 +99,9 @@ def write_page(records: Sequence[Record], path: Path) -> None:
     every = runs.unique(records)
     reports = EXPERIMENTS.values()
     one = next((report for report in reports if report.is_one_experiment(every)), None)
-    page = one.page(every) if one else overview.page(every, reports)
+    page = inside.complete(one.page(every) if one else overview.page(every, reports), every)
     _load_matplotlib()
-    write_atomically(path, render.html(page.also(inside.maps(every))))
+    write_atomically(path, render.html(page))
 
 
 def _load_matplotlib() -> None:

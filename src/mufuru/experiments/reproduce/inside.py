@@ -1,4 +1,4 @@
-"""The section of a report that needs a model: which operation led in every unit, at every token of an example."""
+"""What a report shows of the models themselves: which operation led in every unit, at every token of an example."""
 
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,24 @@ from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import RunError, load_model, read_config
 from mufuru.experiments.record import RecordError, RunFolder, endings, read_examples
 from mufuru.experiments.report import figures, overview, runs
-from mufuru.experiments.report.page import Block, Picture, Section
+from mufuru.experiments.report.experiment import SETTINGS
+from mufuru.experiments.report.page import Block, Page, Picture, Section
 from mufuru.experiments.report.runs import Runs
 from mufuru.experiments.settings import SettingError
 
 FEW = 20
 """Tokens that can be read at a glance: of the examples the longest that has no more is shown."""
+
+
+def complete(page: Page, records: Runs) -> Page:
+    """Return a page that begins with the best result, if its runs can be compared, and has the maps of `maps` behind
+    the results."""
+    (task, group), *others = {(record.task, record.group) for record in records}
+    alike = group and not others and len(overview.by_data(task, records)) == 1 and overview.measured(task, records)[1]
+    lead = f"{overview.headline(task, records)} {page.lead}" if alike else page.lead
+    sections, more = page.sections, maps(records)
+    place = next((k for k, one in enumerate(sections) if one.title == SETTINGS), len(sections) - 1)
+    return Page(page.title, lead, (*sections[:place], *([more] if more.blocks else []), *sections[place:]))
 
 
 def maps(records: Runs) -> Section:

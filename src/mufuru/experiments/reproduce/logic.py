@@ -8,7 +8,7 @@ from itertools import product
 from typing import Literal
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import claims, figures, inspection, plots, results, runs
+from mufuru.experiments.report import claims, figures, inspection, overview, plots, results, runs
 from mufuru.experiments.report.claims import AUTHORS, WHICH_GRU
 from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
@@ -172,11 +172,12 @@ def accuracy(records: Runs, part: str) -> list[Block]:
     # where most runs are at the ceiling, the error tells them apart
     least = LEAST_ERROR if part == "solved" else None
     caption += " The axis is that of the logarithm of the error plus half a formula." if least else ""
+    name = f"accuracy-{part}"
+    figure = Picture(name, lambda: plots.by_size(lines, names, SHARE, LEVELS, least), f"{alt}; {BELOW}", caption)
+    # the short form has a single size, and no line to draw
     return [
         at_eight(here),
-        Picture(
-            f"accuracy-{part}", lambda: plots.by_size(lines, names, SHARE, LEVELS, least), f"{alt}; {BELOW}", caption
-        ),
+        *(overview.compared(name, here) if part == "short" else [figure]),
         by_size(here, f"Test accuracy: {SHARE.in_words}", mean_accuracy, "the difference, seed by seed"),
         by_size(here, REACHED, lambda some: reached(SHARE.summary(some))),
         by_size(here, f"Training accuracy minus test accuracy, run by run: {SHARE.in_words}", overfitting),
