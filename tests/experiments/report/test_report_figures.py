@@ -126,3 +126,9 @@ def record_of_curve(perplexities: list[float]) -> Record:
 )
 def test_numbers_can_be_read_on_their_colour(ground: tuple[float, ...], ink: str) -> None:
     assert figures._ink(ground) == ink
+
+
+def test_words_of_any_language_are_left_to_the_readers_fonts() -> None:
+    figure = figures.new(3, 2)
+    figure.add_subplot().set_title("\u732b")
+    assert "\u732b" in figures.svg(figure).decode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,7 +87,10 @@ def new(width: float, height: float) -> Figure:
 
 
 def svg(figure: Figure) -> bytes:
-    return _saved(figure, format="svg", metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        # text stays text: the reader's fonts draw it
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        return _saved(figure, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def png(figure: Figure) -> bytes:
