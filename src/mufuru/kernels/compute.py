@@ -19,8 +19,7 @@ from mufuru.tensors import exists
 N_OUTPUTS = len(OUTPUTS)
 TRAINING_STEPS, INFERENCE_STEPS = 4, 1
 """Up to this many steps use each weight too seldom for packing all of them: products then pack a little at a time.
-Inference keeps packed weights from call to call, which pays from two steps on; one sequence alone has as many steps
-there as in training, since it reads the weights as they lie."""
+Inference keeps packed weights from call to call, which pays from two steps on."""
 
 
 def forward_of_any(call: Call) -> list[Any]:
@@ -68,8 +67,7 @@ def _describe(call: Call, keep: bool) -> tuple[Problem, list[Any]]:
     tensors = [None if tensor is None else tensor.contiguous() for tensor in call.tensors()]
     sizes = {**call.unit.sizes, "total": call.x.size(0), "batch": call.s0.size(0)}
     out = empty_outputs(call.s0, sizes, call.unit.facts, call.trace, keep or bool(call.unit.python_ops))
-    direct_steps = TRAINING_STEPS if keep or call.s0.size(0) == 1 else INFERENCE_STEPS
-    return _problem(call, tensors, direct_steps, out), out
+    return _problem(call, tensors, TRAINING_STEPS if keep else INFERENCE_STEPS, out), out
 
 
 def pack(problem: Problem, dtype: torch.dtype) -> Tensor:
