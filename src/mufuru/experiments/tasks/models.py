@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,15 @@ from torch.export import Dim
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import mufuru
-from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError, flat, from_json, to_json
 from mufuru.experiments.tasks.cells import CellConfig, SequenceLayer
 from mufuru.saving.card import code, page, table
 from mufuru.saving.operations import custom_operations
 from mufuru.saving.pretrained import Pretrained
+
+if TYPE_CHECKING:
+    # a task of no words reads none
+    from mufuru.experiments.data.vocabulary import Vocabulary
 
 Tensors = tuple[Tensor, ...]
 
@@ -94,7 +97,7 @@ class CFile(NamedTuple):
 
     labels: tuple[str, ...]
     """Names of the answers."""
-    vocabulary: Vocabulary | None
+    vocabulary: "Vocabulary | None"
     """The characters; None for a model of numbers."""
     level: str
     """Tokens of a text, as the settings name them."""
