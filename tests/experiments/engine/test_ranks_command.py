@@ -16,6 +16,7 @@ from commands import SOURCE, Said, assert_refused, command, finish, wait_until
 from folders import assert_same_run
 from rank_runs import launch
 
+import mufuru
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.tasks.logic.config import PRESETS
 
@@ -92,6 +93,17 @@ def test_stopped_then_resumed_killed_and_started_again(undisturbed: Path, tmp_pa
     assert said.err.count(f"logic in {folder}: 44 updates") == 2
     assert said.err.count("of them done") == 2
     assert_same_run(folder, undisturbed)
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+def test_a_rank_ends_without_pythons_last_steps(ranks: bool, tmp_path: Path) -> None:
+    """In these a thread of gloo may abort the process of a complete run. What was printed is there."""
+    (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'last step')")
+    paths = os.pathsep.join([str(tmp_path), SOURCE])
+    more = {"PYTHONPATH": paths} | ({"TORCHELASTIC_RUN_ID": "some"} if ranks else {})
+    line = [sys.executable, "-m", "mufuru", "--version"]
+    said = subprocess.run(line, env={**os.environ, **more}, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == [f"mufuru {mufuru.__version__}", *([] if ranks else ["last step"])]
 
 
 @pytest.fixture
