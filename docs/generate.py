@@ -31,6 +31,7 @@ from mufuru.unit import DEFAULT_OP_BIAS
 DOCS = Path(__file__).parent
 RECORD = DOCS.parent / "benchmarks" / "results" / "initialisation.json"
 COST = DOCS.parent / "benchmarks" / "results" / "cost.json"
+HALF = DOCS.parent / "benchmarks" / "results" / "bfloat16.json"
 LARGE = DOCS.parent / "benchmarks" / "results" / "large_text.json"
 RESULTS = DOCS.parent / "results"
 
@@ -51,6 +52,18 @@ def initialisation() -> str:
     name = f"MuFuRU, keep {DEFAULT_OP_BIAS['keep']:g}"
     text = f"{initialisation_tables.bits(runs)}\n\n{initialisation_tables.formulae(runs)}\n"
     return text.replace(f"| {name} |", f"| **{name}** (default) |")
+
+
+def bfloat16() -> str:
+    """Return the time of products in bfloat16 as ratios to float32, a line per shape."""
+    shapes: dict[str, dict[str, float]] = {}
+    for name, ratio in json.loads(HALF.read_text(encoding="utf-8"))["ratios to float32"].items():
+        if isinstance(ratio, float):
+            shape, *case = name.rsplit(", ", 2)
+            shapes.setdefault(shape, {})[", ".join(case)] = ratio
+    cases = list(next(iter(shapes.values())))
+    rows = [(shape, *(f"{ratios[case]:.2f}" for case in cases)) for shape, ratios in shapes.items()]
+    return cost_tables.table(("time by that of float32", *cases), *rows)
 
 
 def fill(path: Path, page: str, name: str, text: str) -> str:
@@ -99,6 +112,7 @@ def main() -> None:
         real_files.sunspots,
     )
     write(real_files.PAGE, {made.__name__: made(found) for made in made_of}, check)
+    write(DOCS / "kernel.md", {"bfloat16": bfloat16()}, check)
     write(DOCS / "gpu.md", {"roofline": roofline.table()}, check)
     cost = json.loads(COST.read_text(encoding="utf-8"))
     made = (cost_tables.layers, cost_tables.shared, cost_tables.pays, cost_tables.most)
