@@ -15,7 +15,7 @@ from mufuru.experiments.engine.sweep import Job, Outcome, sweep, usable_cores
 from mufuru.experiments.record import Record, RunFolder, read_records
 from mufuru.experiments.report import overview, render, runs
 from mufuru.experiments.report.page import count
-from mufuru.experiments.reproduce import inside, languages, lm, logic, recorded, sentiment
+from mufuru.experiments.reproduce import languages, lm, logic, recorded, sentiment, unit_maps
 from mufuru.experiments.reproduce.grid import Cluster, Experiment, Flag, Grid, Jobs, Store
 from mufuru.experiments.settings import check_positive, to_json
 from mufuru_command import ending_at_once
@@ -89,7 +89,7 @@ def reproduce(name: str, grid: Grid, options: Options) -> Reproduction:
     # parts that are not published yet have no section
     known = [record for record in records if record.group in experiment.parts]
     _load_matplotlib()
-    files = experiment.build(known, output / "report", inside.complete) if known else []
+    files = experiment.build(known, output / "report", unit_maps.complete) if known else []
     chosen = [record for record in records if record.group in asked_for]
     return Reproduction(outcome, chosen, files, len(recorded.without_record(jobs, chosen)))
 
@@ -99,7 +99,7 @@ def write_page(records: Sequence[Record], path: Path) -> None:
     every = runs.unique(records)
     reports = EXPERIMENTS.values()
     one = next((report for report in reports if report.is_one_experiment(every)), None)
-    page = inside.complete(one.page(every) if one else overview.page(every, reports), every)
+    page = unit_maps.complete(one.page(every) if one else overview.page(every, reports), every)
     _load_matplotlib()
     write_atomically(path, render.html(page))
 

@@ -1,4 +1,4 @@
-"""What a report shows of the models themselves: which operation led in every unit, at every token of an example."""
+"""Maps in a report, drawn from the saved models: the leading operation of every unit at every token of an example."""
 
 from functools import partial
 from pathlib import Path
