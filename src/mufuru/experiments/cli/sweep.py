@@ -1,6 +1,5 @@
 """`mufuru sweep`: many runs that differ in a few settings, and which of them is the best."""
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mufuru.experiments.cli import report_failures
-from mufuru.experiments.cli.usage import Flag, Output, Preset, UsageError, check_range, parse_both
+from mufuru.experiments.cli.usage import Flag, FromPreset, Output, UsageError, check_range, parse_both, parse_first
 from mufuru.experiments.engine.errors import Failure
 from mufuru.experiments.engine.sweep import Where
 from mufuru.experiments.record import RunFolder, read_json
@@ -41,7 +40,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(FromPreset):
     """Options of the sweep."""
 
     over: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUES ...")] = ()
@@ -57,7 +56,6 @@ class Options:
     """Seed of the drawn settings."""
     grace: int = 1
     """Validations that asha gives every run before it may stop it."""
-    preset: Preset = None
     output: Output = None
     """Folder of the sweep; None for a folder in runs/ named after the task."""
     jobs: Jobs = None
@@ -124,11 +122,8 @@ def parse_sweep(arguments: list[str]) -> tuple[str, Options, Any]:
     """Return task, options and the settings that all trials share."""
     name, *flags = arguments
     presets = choose("task", name, KINDS).presets
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--preset", nargs="?")
-    chosen, _ = early.parse_known_args(flags)
-    default = choose("preset", chosen.preset or next(iter(presets)), presets)
     prog, examples = f"mufuru sweep {name}", EXAMPLES.format(kind=name)
+    default = choose("preset", parse_first(FromPreset, flags).preset or next(iter(presets)), presets)
     kind = KINDS[name].config
     options, config = parse_both(Options, kind, flags, examples, prog, DESCRIPTION, Options(), default)
     if not options.over:

@@ -1,6 +1,5 @@
 """`mufuru train`: one run, from a preset and flags, or resumed where it stopped."""
 
-import argparse
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,17 @@ from typing import Any
 import torch
 
 from mufuru.experiments.cli import show_metrics
-from mufuru.experiments.cli.usage import MOST_THREADS, Flag, Folder, Output, Preset, UsageError, check_range, parse_both
+from mufuru.experiments.cli.usage import (
+    MOST_THREADS,
+    Flag,
+    Folder,
+    FromPreset,
+    Output,
+    UsageError,
+    check_range,
+    parse_both,
+    parse_first,
+)
 from mufuru.experiments.engine import fit, progress_for, read_config, torchrun
 from mufuru.experiments.record import RecordError, RunFolder, read_json
 from mufuru.experiments.settings import SettingError, choose
@@ -18,14 +27,19 @@ from mufuru_command import ending_at_once
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options that are not settings of the run itself."""
+class Start(FromPreset):
+    """Options that decide the defaults of all settings."""
 
-    preset: Preset = None
-    output: Output = None
-    """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     resume: Folder = None
     """Folder of a run that was stopped: resume it."""
+
+
+@dataclass(frozen=True)
+class Options(Start):
+    """Options that are not settings of the run itself."""
+
+    output: Output = None
+    """Folder of the run; None for a name in runs/ made of task, cell, size and seed."""
     find_data: Folder = None
     """Folder that has the files of the data of a resumed run now, if they were moved; the content must be the same."""
     quiet: Flag = False
@@ -133,11 +147,7 @@ def parse_run(arguments: list[str]) -> tuple[str, Options, Any]:
 
 def starting_point(arguments: list[str]) -> tuple[str, Any, list[str]]:
     """Return the task's name, the settings that flags change, and the flags."""
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    # one without a value is left to the parser of all options
-    early.add_argument("--preset", nargs="?")
-    early.add_argument("--resume", nargs="?", type=Path)
-    chosen, _ = early.parse_known_args(arguments)
+    chosen = parse_first(Start, arguments)
     named, flags = (None, arguments) if arguments[0].startswith("-") else (arguments[0], arguments[1:])
     if named is None and chosen.resume is None:
         raise UsageError(f"expected a task ({', '.join(KINDS)}) or --resume FOLDER. See mufuru train --help")

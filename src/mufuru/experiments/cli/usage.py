@@ -1,7 +1,7 @@
 """Arguments become a dataclass through tyro, which reports typing mistakes itself and exits with code 2."""
 
 from collections import Counter
-from dataclasses import make_dataclass
+from dataclasses import dataclass, make_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,13 +20,18 @@ Runs = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="
 File = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")]
 Output = Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-Preset = Annotated[str | None, tyro.conf.arg(metavar="NAME", help=(
-    "Settings to start from, by default the first preset; the options below change them."
-))]  # fmt: skip
 Split = Literal["train", "valid", "test"]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 AsJson = Annotated[Flag, tyro.conf.arg(help="Print JSON.")]
 Threads = Annotated[int, tyro.conf.arg(help="Threads to compute with.")]
+
+
+@dataclass(frozen=True)
+class FromPreset:
+    """The option that decides the defaults of all settings."""
+
+    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Settings to start from, by default the first preset; the options below change them."""
 
 
 class UsageError(Exception):
@@ -55,6 +60,17 @@ def parse(kind: type[T], arguments: list[str], examples: str, *, prog: str = "",
         raise
 
 
+def parse_first(kind: type[T], arguments: list[str]) -> T:
+    """Return the options on which the defaults of the others depend; the others are ignored here."""
+    try:
+        options: dict[str, Any] = {"add_help": False, "return_unknown_args": True, "console_outputs": False}
+        first: tuple[T, list[str]] = tyro.cli(kind, args=arguments, **options)
+        return first[0]
+    except SystemExit:
+        # the parser of all options reports the mistake, and names the help
+        return kind()
+
+
 def parse_both(
     options: type[S], settings: type[T], arguments: list[str], examples: str, prog: str, about: str, *defaults: Any
 ) -> tuple[S, T]:
@@ -73,7 +89,7 @@ def check_given(arguments: list[str]) -> None:
     for before, value in pairwise(["", *parts]):
         if not value and before != "--prompt":
             what = f"the value of {before}" if before.startswith("--") else "an argument"
-            raise SettingError(f"{what} is empty: give one. Is a variable of the shell not set?")
+            raise SettingError(f"{what} is empty: give one (is a variable of the shell not set?)")
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise SettingError(f"{repeated[0]} is given twice: give all its values after one")
