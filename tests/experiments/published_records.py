@@ -28,6 +28,8 @@ LESS = {
     "choices": -5.0,
     "best": 24.0,
     "wide": 0.5,
+    "operations": 0.0,
+    "best-seeds": 24.0,
     "short": -80.0,
 }
 KINDS = ("content words", "function words", "<eos>", "<unk>", "rank 1 to 10", "rank 11 to 100")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from published_records import classifiers, language_models, moved, without
+from published_records import classifiers, language_models, lm_record, moved, without
 from report_records import PAPER, made
 
 from mufuru.experiments.record import Record
@@ -75,6 +76,40 @@ def test_a_gru_with_as_many_parameters_stands_beside_both() -> None:
     # a setting that was not run has no table
     (alone,) = shown(lm.EXPERIMENT, [r for r in language_models() if r.group != "wide" or r.config["tied"]], "wide")
     assert [row[0] for row in alone.rows] == ["MuFuRU", "GRU", "GRU (238 units)"]
+
+
+def test_operations_start_and_size_are_told_apart() -> None:
+    """MuFuRU has 117 and more with later seeds; here keep at 0 costs 4, two operations cost 1, and 40 units bring 3."""
+    records = [lm_record(job) for job in lm.LMGrid(part="operations").jobs(Path())]
+    costs = [("keep_bias", 0.0, 4.0), ("ops", ["keep", "replace"], 1.0), ("hidden_size", 240, -3.0)]
+    for name, value, cost in costs:
+        changed = [record for record in records if record.config["cell"][name] == value]
+        others = [record for record in records if record not in changed]
+        records = others + moved(moved(changed, "mufuru", "perplexity", cost), "gru", "perplexity", cost)
+    blocks = lm.deciding(records)
+    every, changes = (block for block in blocks if isinstance(block, Table))
+    assert [row[:2] for row in every.rows] == [
+        ("seven operations, keep at 2", "4,000,006"),
+        ("seven operations, keep at 0", "4,000,006"),
+        ("two operations, keep at 2", "4,000,006"),
+        ("two operations, keep at 0", "4,000,006"),
+        ("GRU, 200 units", "4,000,003"),
+        ("GRU, 240 units", "4,000,003"),
+    ]
+    assert [row[-1] for row in changes.rows] == [
+        "not sure",
+        "not sure",
+        "better",
+        "better",
+        "not sure",
+        "better",
+        "not sure",
+    ]
+    # the deviation of 0 to 5 and Student's t of 10 degrees of freedom
+    margin = 2.228139 * math.sqrt(3.5 * 2 / 6)
+    assert changes.rows[5][2] == f"−3.0 (−{3 + margin:.1f} to −{3 - margin:.1f})"
+    few = [record for record in records if record.config["seed"] < 5]
+    assert {row[-1] for row in lm.deciding(few)[-1].rows} == {"too few runs"}
 
 
 def test_choices_are_compared_with_the_same_seed() -> None:
@@ -264,7 +299,7 @@ def test_the_log_of_what_did_not_help() -> None:
 
 
 def test_operations_by_kind() -> None:
-    table = shown(lm.EXPERIMENT, language_models(), "operations")[0]
+    table = shown(lm.EXPERIMENT, language_models(), "use")[0]
     assert [row[0] for row in table.rows][:3] == ["content words", "function words", "<eos>"]
     assert table.rows[1][:4] == ("function words", "2,000", "0.10 ± 0.00", "0.40 ± 0.00")
     spread = shown(sentiment.EXPERIMENT, classifiers(), "operations")[1]
