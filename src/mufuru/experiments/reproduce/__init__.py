@@ -11,6 +11,7 @@ import tyro
 
 from mufuru.disk import write_atomically
 from mufuru.experiments import tasks
+from mufuru.experiments.engine.errors import Interrupted
 from mufuru.experiments.engine.sweep import Job, Outcome, sweep, usable_cores
 from mufuru.experiments.record import Record, RunFolder, read_records
 from mufuru.experiments.report import overview, render, runs
@@ -45,8 +46,8 @@ class Options:
     cluster: Cluster = None
     store: Store = None
     record: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder of records, small files that hold every number of the report. Finished runs are added to them, and a run
-    that has a record is not made again: another machine continues from the records alone."""
+    """Folder of records, small files that hold every number of the report. Finished runs are added to them, after
+    Ctrl-C too, and a run that has a record is not made again: another machine continues from the records alone."""
     collect: Flag = False
     """Make no run: only write the report and the records of those that are finished."""
     quiet: Flag = False
@@ -73,18 +74,20 @@ def reproduce(name: str, grid: Grid, options: Options) -> Reproduction:
     if not options.quiet and not options.collect:
         # how long it takes on a cluster, only the cluster knows
         announce(jobs, left, options.jobs, experiment.long and options.cluster is None)
-    outcome = sweep(
-        left,
-        workers=options.jobs,
-        quiet=options.quiet,
-        checkpoint_seconds=options.checkpoint_seconds,
-        cluster=options.cluster,
-        store=options.store,
-    )
+    try:
+        outcome = sweep(
+            left,
+            workers=options.jobs,
+            quiet=options.quiet,
+            checkpoint_seconds=options.checkpoint_seconds,
+            cluster=options.cluster,
+            store=options.store,
+        )
+    except Interrupted:
+        keep(output, record, experiment)
+        raise
     # earlier parts of the experiment in the same folder belong to the report too
-    finished = read_records(output) if output.is_dir() else []
-    if record is not None:
-        recorded.save(finished, record, experiment.curve_lines)
+    finished = keep(output, record, experiment)
     records = recorded.merge(kept, finished)
     # parts that are not published yet have no section
     known = [record for record in records if record.group in experiment.parts]
@@ -92,6 +95,14 @@ def reproduce(name: str, grid: Grid, options: Options) -> Reproduction:
     files = experiment.build(known, output / "report", unit_maps.complete) if known else []
     chosen = [record for record in records if record.group in asked_for]
     return Reproduction(outcome, chosen, files, len(recorded.without_record(jobs, chosen)))
+
+
+def keep(output: Path, record: Path | None, experiment: Experiment) -> list[Record]:
+    """Return the finished runs of a folder, and add them to the files of records if there is a folder for these."""
+    finished = read_records(output) if output.is_dir() else []
+    if record is not None:
+        recorded.save(finished, record, experiment.curve_lines)
+    return finished
 
 
 def write_page(records: Sequence[Record], path: Path) -> None:
