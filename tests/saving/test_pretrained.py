@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 
 import mufuru
 from mufuru import MuFuRU, MuFuRUCell, TreeMuFuRU, ops
-from mufuru.saving.files import PretrainedError, checksum
+from mufuru.saving.files import PICKLES, PretrainedError, checksum
 
 LAYERS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -200,6 +200,14 @@ def test_a_renamed_pickle_is_not_read(saved: Path, tmp_path: Path, write: Any) -
     change(saved, lambda config: None)
     refused(saved, "is a pickle under another name", "could run code")
     assert not (tmp_path / "harm").exists()
+
+
+def test_a_header_as_long_as_a_pickle_begins_is_read(tmp_path: Path) -> None:
+    """safetensors begins with the length of its header: 640 is 80 02 there, as pickles of protocol 2 begin."""
+    layer = MuFuRU(100, 100, bidirectional=True)
+    layer.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes().startswith(PICKLES)
+    same(layer, MuFuRU.from_pretrained(tmp_path))
 
 
 def test_a_pickle_beside_is_not_read(saved: Path, tmp_path: Path) -> None:

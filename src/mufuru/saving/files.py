@@ -65,11 +65,6 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], bytes]:
         )
         there = f"; {', '.join(others)} could run code when loaded and is not read" if others else ""
         raise PretrainedError(f"{path} is missing{there}: expected a folder that save_pretrained wrote") from None
-    if data.startswith(PICKLES):
-        raise PretrainedError(
-            f"{path} is a pickle under another name, which could run code when loaded: it is not read. "
-            "Expected safetensors, as save_pretrained writes them"
-        )
     try:
         # copies with memory of their own: loaded tensors are views of the file's bytes
         return {name: tensor.clone() for name, tensor in safetensors.load(data).items()}, data
@@ -77,6 +72,12 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], bytes]:
         # the error's class is part of a package that may be missing
         if type(error).__name__ != "SafetensorError":
             raise
+        # only now: the length that safetensors begins with may look like a pickle's first bytes
+        if data.startswith(PICKLES):
+            raise PretrainedError(
+                f"{path} is a pickle under another name, which could run code when loaded: it is not read. "
+                "Expected safetensors, as save_pretrained writes them"
+            ) from None
         raise PretrainedError(f"{path} is cut off or is no safetensors file ({error}): get the file again") from None
 
 
