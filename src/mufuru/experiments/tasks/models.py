@@ -92,6 +92,19 @@ class StepGraph(NamedTuple):
     states: tuple[StepState, ...]
 
 
+class OneStep(nn.Module):
+    """The `one_step` of a model as a module: input and states in, logits and new states out."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = exportable(model)
+
+    def forward(self, input: Tensor, *states: Tensor) -> Tensors:
+        model: Any = self.model
+        step: Tensors = model.one_step(input, *states)
+        return step
+
+
 class CFile(NamedTuple):
     """Facts of a model for its file of C: a layer between the inputs and a linear `output`."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,30 @@ from torch.nn.utils.rnn import PackedSequence
 from mufuru.experiments.data.text import tokeniser
 from mufuru.experiments.data.vocabulary import UNKNOWN
 from mufuru.experiments.draws import permutation
-from mufuru.experiments.tasks.cells import SequenceLayer, per_step
-from mufuru.experiments.tasks.classify import stream
+from mufuru.experiments.tasks.cells import SequenceLayer, State, per_step
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, PoolingName
-from mufuru.experiments.tasks.models import CFile, Metadata, SequenceModel, StepGraph
+from mufuru.experiments.tasks.models import (
+    CFile,
+    Metadata,
+    OneStep,
+    SequenceModel,
+    StepGraph,
+    StepState,
+    Tensors,
+    layer_states,
+)
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 
+LOWEST = torch.finfo(torch.float32).min
+"""Below all outputs and scores, and a number that JSON and C can write."""
 
-class PooledModel(SequenceModel):
+
+class LabelledModel(SequenceModel):
     """A model with one vector per sequence, pooled from the outputs of a recurrent layer, and a linear layer above it
-    with `outputs` features."""
+    with `outputs` features: shared by the tasks classify, regress and tag."""
 
+    kind: ClassVar[str]
+    """Name of the program that answers raw data."""
     meaning: Meaning
 
     def __init__(self, config: Any, meaning: Meaning, fingerprint: str, outputs: int) -> None:
@@ -49,14 +62,20 @@ class PooledModel(SequenceModel):
 
     def pooled(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return one vector per sequence."""
-        x = per_step(lambda steps: self.embedding_dropout(self.embedding(steps)), inputs)
-        outputs, state = self.reader(x, None, lengths)
+        outputs, state = self.outputs(inputs, lengths)
         pooled: Tensor = self.pooling(outputs, self.reader.last(state), lengths)
         return pooled
 
+    def outputs(self, inputs: PackedSequence | Tensor, lengths: Tensor | None = None) -> tuple[Any, State]:
+        """Return outputs and final state of the recurrent layer."""
+        x = per_step(lambda steps: self.embedding_dropout(self.embedding(steps)), inputs)
+        outputs: tuple[Any, State] = self.reader(x, None, lengths)
+        return outputs
+
     def logits(self, pooled: Tensor) -> Tensor:
         """Return the model's outputs from one vector per sequence."""
-        raise NotImplementedError
+        logits: Tensor = self.output(self.output_dropout(pooled))
+        return logits
 
     def draw(self, steps: int, batch: int, generator: torch.Generator) -> Tensor:
         if self.meaning.vocabulary is None:
@@ -64,20 +83,32 @@ class PooledModel(SequenceModel):
         return torch.randint(len(self.meaning.vocabulary), (steps, batch), generator=generator)
 
     def raw(self) -> dict[str, Any]:
-        """Return labels, and the way to cut a text or the number of channels."""
-        return {"kind": "classifier", **raw_sequences(self.meaning, self.config)}
+        """Return the meaning of the model's numbers, and the way to cut a text."""
+        config, cut = self.config, None
+        if self.meaning.vocabulary is not None:
+            cut = {**tokeniser(config.data.cut), "lowercase": config.lowercase}
+        return {"kind": self.kind, **self.meaning.to_json(), "tokeniser": cut, "max_length": config.max_length}
 
     def step_graph(self) -> StepGraph | None:
-        return stream.step_graph(self)
+        """Return a single step; None for a model that reads in both directions."""
+        if self.config.cell.bidirectional:
+            return None
+        states = layer_states(self.config.cell) + self.pooling.states(self.reader.output_size)
+        return StepGraph(OneStep(self), self.argument, states)
 
-    def c_file(self) -> CFile | None:
-        return CFile(self.meaning.labels, self.meaning.vocabulary, self.config.data.cut)
+    def one_step(self, input: Tensor, *states: Tensor) -> Tensors:
+        """Read inputs (batch,) or (batch, channels); the states of the layer come before those of the pooling."""
+        layers = len(layer_states(self.config.cell))
+        hidden, pooled = states[:layers], states[layers:]
+        outputs, state = self.reader(self.embedding(input).unsqueeze(0), hidden[0] if layers == 1 else hidden)
+        vector, pooled = self.pooling.step(outputs.squeeze(0), pooled)
+        return (self.logits(vector), *((state,) if isinstance(state, Tensor) else state), *pooled)
 
 
-class Classifier(PooledModel):
+class Classifier(LabelledModel):
     """Classifier of sequences: two classes have one logit, the second's, as in the paper; more have one each."""
 
-    settings, metadata = ClassifyConfig, Meaning
+    settings, metadata, kind = ClassifyConfig, Meaning, "classifier"
     temperature: Tensor
 
     def __init__(self, config: ClassifyConfig, meaning: Meaning, fingerprint: str = "") -> None:
@@ -88,8 +119,11 @@ class Classifier(PooledModel):
 
     def logits(self, pooled: Tensor) -> Tensor:
         """Return (batch, classes) logits from one vector per sequence."""
-        logits = class_logits(self.output(self.output_dropout(pooled)))
+        logits = class_logits(super().logits(pooled))
         return logits if self.training or not self.config.calibrate else logits / self.temperature
+
+    def c_file(self) -> CFile | None:
+        return CFile(self.meaning.labels, self.meaning.vocabulary, self.config.data.cut)
 
 
 class Standardise(nn.Module):
@@ -154,6 +188,34 @@ class Pooling(nn.Module):
             return outputs.sum(0) / lengths.unsqueeze(-1)
         scores = (outputs @ self.query).unsqueeze(-1).masked_fill(beyond, -torch.inf)
         return (scores.softmax(0) * outputs).sum(0)
+
+    def states(self, features: int) -> tuple[StepState, ...]:
+        """Return what `step` carries."""
+        vector, number = (None, features), (None, 1)
+        return {
+            "last": (),
+            "max": (StepState("best", vector, LOWEST),),
+            "mean": (StepState("total", vector), StepState("count", number)),
+            "attention": (StepState("top", number, LOWEST), StepState("weight", number), StepState("total", vector)),
+        }[self.name]
+
+    def step(self, output: Tensor, states: Tensors) -> tuple[Tensor, Tensors]:
+        """Return the vector of all outputs so far, (batch, features), and the new states."""
+        if self.name == "last":
+            return output, ()
+        if self.name == "max":
+            best = torch.maximum(states[0], output)
+            return best, (best,)
+        if self.query is None:
+            total, count = states[0] + output, states[1] + 1
+            return total / count, (total, count)
+        # the largest score so far is subtracted, so that no exponential overflows
+        top, weight, total = states
+        score = (output @ self.query).unsqueeze(-1)
+        highest = torch.maximum(top, score)
+        shrink, new = (top - highest).exp(), (score - highest).exp()
+        weight, total = shrink * weight + new, shrink * total + new * output
+        return total / weight, (highest, weight, total)
 
 
 def owner(batch_sizes: Tensor) -> Tensor:
@@ -230,12 +292,6 @@ def shuffled(lengths: Tensor, batch_size: int, *name: str | int, pool: int = POO
     pools = (some[lengths[some].argsort(stable=True)] for some in order.split(pool * batch_size))
     groups = [group for some in pools for group in some.split(batch_size)]
     return [groups[place] for place in permutation(len(groups), *name, "batches").tolist()]
-
-
-def raw_sequences(meaning: Meaning, config: Any) -> dict[str, Any]:
-    """Return the meaning of a model's numbers and the way to cut a text, ready for JSON."""
-    cut = None if meaning.vocabulary is None else {**tokeniser(config.data.cut), "lowercase": config.lowercase}
-    return {**meaning.to_json(), "tokeniser": cut, "max_length": config.max_length}
 
 
 def encode(sequences: Sequence[Any], targets: Tensor, meaning: Meaning, config: Any) -> Encoded:

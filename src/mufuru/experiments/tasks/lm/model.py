@@ -19,6 +19,7 @@ from mufuru.experiments.tasks.models import (
     CFile,
     Graph,
     Metadata,
+    OneStep,
     StepGraph,
     TaskModel,
     Tensors,
@@ -122,7 +123,12 @@ class LanguageModel(TaskModel):
         }
 
     def step_graph(self) -> StepGraph:
-        return StepGraph(NextToken(exportable(self)), "token", layer_states(self.config.cell))
+        return StepGraph(OneStep(self), "token", layer_states(self.config.cell))
+
+    def one_step(self, token: Tensor, *states: Tensor) -> Tensors:
+        """Map tokens (batch,) and a state to logits (batch, vocabulary) and a new state."""
+        logits, *states_n = next_tokens(self, token.unsqueeze(0), *states)
+        return (logits.squeeze(0), *states_n)
 
     def c_file(self) -> CFile:
         words = self.vocabulary
@@ -148,18 +154,6 @@ class NextTokens(nn.Module):
 
     def forward(self, tokens: Tensor, h: Tensor, k: Tensor | None = None) -> Tensors:
         return next_tokens(self.model, tokens, h, *(() if k is None else (k,)))
-
-
-class NextToken(nn.Module):
-    """A single step: token (batch,) and a state to logits (batch, vocabulary) and a new state."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, token: Tensor, *states: Tensor) -> Tensors:
-        logits, *states_n = next_tokens(self.model, token.unsqueeze(0), *states)
-        return (logits.squeeze(0), *states_n)
 
 
 def next_tokens(model: Any, tokens: Tensor, *states: Tensor) -> Tensors:

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from mufuru.experiments.data import DataError, alike, targets
 from mufuru.experiments.data.examples import Labelled
 from mufuru.experiments.data.vocabulary import Vocabulary
-from mufuru.experiments.tasks.classify.model import Batch, PooledModel, raw_sequences
+from mufuru.experiments.tasks.classify.model import Batch, LabelledModel
 from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
 from mufuru.experiments.tasks.classify.use import SequenceReader, batched, known_of
@@ -34,10 +34,10 @@ class Scale(Meaning):
     """The range of the training targets."""
 
 
-class Regressor(PooledModel):
+class Regressor(LabelledModel):
     """Regressor of sequences: the mean of the target, then its quantiles, in the units of the data."""
 
-    settings, metadata, result = RegressConfig, Scale, "values"
+    settings, metadata, result, kind = RegressConfig, Scale, "values", "regressor"
     meaning: Scale
 
     def __init__(self, config: RegressConfig, meaning: Scale, fingerprint: str = "") -> None:
@@ -45,8 +45,7 @@ class Regressor(PooledModel):
 
     def standardised(self, pooled: Tensor) -> Tensor:
         """Return (batch, 1 + quantiles) in deviations from the mean of the training targets."""
-        outputs: Tensor = self.output(self.output_dropout(pooled))
-        return outputs
+        return super().logits(pooled)
 
     def logits(self, pooled: Tensor) -> Tensor:
         return self.standardised(pooled) * self.meaning.deviation + self.meaning.mean
@@ -56,8 +55,7 @@ class Regressor(PooledModel):
         return self.standardised(self.pooled(inputs)).double() * self.meaning.deviation + self.meaning.mean
 
     def raw(self) -> dict[str, Any]:
-        levels = [f"{quantile:g}" for quantile in self.config.quantiles]
-        return {"kind": "regressor", **raw_sequences(self.meaning, self.config), "quantiles": levels}
+        return super().raw() | {"quantiles": [f"{quantile:g}" for quantile in self.config.quantiles]}
 
     def c_file(self) -> CFile:
         meaning = self.meaning

@@ -54,6 +54,11 @@ class TagConfig(WordsConfig):
         """Every token has its label: nothing is cut."""
         return None
 
+    @property
+    def pooling(self) -> Literal["last"]:
+        """A token is labelled from the output of its own step."""
+        return "last"
+
 
 PRESETS: dict[str, TagConfig] = {
     "short": TagConfig(
