@@ -51,27 +51,17 @@ def interventions(model: FormulaReader, test: Encoded) -> dict[str, Any]:
 
     `{"tokens", "ops", "accuracy", "without": [[per operation] per token]}`
     """
-    names = model.reader.config.ops
-    columns = [forbidden(model, test, op) for op in names]
-    return {
-        "tokens": list(TOKENS),
-        "ops": list(names),
-        "accuracy": round(float(accuracy(model, test, read(model, test, ()))), 6),
-        "without": [[round(column[token], 6) for column in columns] for token in range(len(TOKENS))],
-    }
+
+    def accuracy(forbid: Sequence[str], token: int = 0) -> float:
+        logits = model.output(read(model, test, forbid, token)).squeeze(-1)
+        return round(float(judged(logits, test.values).float().mean()), 6)
+
+    ops = model.reader.config.ops
+    without = [[accuracy((op,), token) for op in ops] for token in range(len(TOKENS))]
+    return {"tokens": list(TOKENS), "ops": list(ops), "accuracy": accuracy(()), "without": without}
 
 
-def forbidden(model: FormulaReader, test: Encoded, op: str) -> list[float]:
-    """Return test accuracy by the token in whose steps the operation is forbidden."""
-    return [float(accuracy(model, test, read(model, test, (op,), token))) for token in range(len(TOKENS))]
-
-
-def accuracy(model: FormulaReader, test: Encoded, states: Tensor) -> Tensor:
-    logits: Tensor = model.output(states).squeeze(-1)
-    return judged(logits, test.values).float().mean()
-
-
-def read(model: FormulaReader, test: Encoded, forbid: Sequence[str], where: int = 0) -> Tensor:
+def read(model: FormulaReader, test: Encoded, forbid: Sequence[str], where: int) -> Tensor:
     """Return (formulae, units): the last states of the top layer, without some operations in the steps that read a
     token. Every step is computed both ways, and each formula keeps the one that applies."""
     rnn: Any = model.reader.rnn
