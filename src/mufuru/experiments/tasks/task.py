@@ -18,8 +18,8 @@ State = Any
 
 TOP = 10
 """Number of likeliest labels or words of a prediction."""
-KEPT, KEPT_CHARACTERS, KEPT_STEPS, KEPT_STEPS_BOTH_WAYS = 40, 4_000, 300, 100
-"""Number of validation texts that a run keeps for the explorer, and their sizes: it reads no longer ones."""
+KEPT = 40
+"""Number of validation texts that a run keeps for the explorer."""
 
 
 @dataclass(frozen=True)

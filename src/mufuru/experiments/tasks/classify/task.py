@@ -23,22 +23,13 @@ from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.inspection import operation_weights, walk
 from mufuru.experiments.tasks.classify.model import POOL, Batch, Classifier, Encoded, Standardise, encode, shuffled
 from mufuru.experiments.tasks.classify.use import known_of, written
-from mufuru.experiments.tasks.task import (
-    KEPT,
-    KEPT_CHARACTERS,
-    KEPT_STEPS,
-    KEPT_STEPS_BOTH_WAYS,
-    Batches,
-    HowToRead,
-    State,
-    Step,
-    Totals,
-    packed_rows,
-)
+from mufuru.experiments.tasks.task import KEPT, Batches, HowToRead, State, Step, Totals, packed_rows
 from mufuru.experiments.tasks.words import Meaning, read_words, set_vectors
 
 EVALUATION_BATCH = 100
 """Sequences at a time where nothing is trained; no metric depends on it."""
+KEPT_CHARACTERS, KEPT_STEPS, KEPT_STEPS_BOTH_WAYS = 4_000, 300, 100
+"""Sizes of the sequences that a run keeps for the explorer, which reads no longer ones."""
 
 
 class LabelledTask:
@@ -61,11 +52,6 @@ class LabelledTask:
             vocabulary, self.vectors = read_words(config, config.data.data_dir, texts)
         self.meaning = self.read_meaning(vocabulary)
         self._encoded = {split: self.encode(some) for split, some in examples.items()}
-        self._fixed = {
-            split: Batches(encoded.batch, encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH))
-            for split, encoded in self._encoded.items()
-            if split != "train"
-        }
 
     def texts(self, split: str) -> list[list[str]]:
         """Return the words of a part as far as they are read."""
@@ -81,9 +67,7 @@ class LabelledTask:
     def take(self, examples: Examples, note: str) -> None:
         """Use these examples as the only part, "data"."""
         self.description = f"{note}; {len(examples):,} examples"
-        encoded = self.encode(examples)
-        groups = encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH)
-        self._encoded, self._fixed = {"data": encoded}, {"data": Batches(encoded.batch, groups)}
+        self._encoded = {"data": self.encode(examples)}
 
     @property
     def fingerprint(self) -> str:
@@ -100,9 +84,9 @@ class LabelledTask:
 
     def batches(self, split: str, epoch: int = 0) -> Batches:
         """Return all batches; those of "train" in the order of the epoch."""
-        if split in self._fixed:
-            return self._fixed[split]
         encoded = self._encoded[split]
+        if split != "train":
+            return Batches(encoded.batch, encoded.lengths.argsort(stable=True).split(EVALUATION_BATCH))
         size, pool = self.config.training.batch_size, POOL if self.config.bucketing else 1
         return Batches(encoded.batch, shuffled(encoded.lengths, size, "classify", self.config.seed, epoch, pool=pool))
 
@@ -134,7 +118,7 @@ class LabelledTask:
         facts: dict[str, Any] = {"data": self.description}
         if self.config.cell.cell != "mufuru":
             return facts
-        return facts | operation_weights(model, self._fixed["valid"], self.words)
+        return facts | operation_weights(model, self.batches("valid"), self.words)
 
     @property
     def words(self) -> Vocabulary | None:
@@ -194,7 +178,7 @@ class ClassifyTask(LabelledTask):
             return False
         chosen = model.get_buffer("temperature")
         chosen.fill_(1.0)
-        chosen.fill_(scores.temperature(*scores.logits_of(model, self._fixed["valid"])))
+        chosen.fill_(scores.temperature(*scores.logits_of(model, self.batches("valid"))))
         return True
 
     def details(self, model: nn.Module, split: str) -> dict[str, Any]:
