@@ -16,8 +16,8 @@ from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.forecast.config import ForecastConfig, SeriesConfig
-from mufuru.experiments.tasks.regress.config import FilesConfig, RegressConfig
-from mufuru.experiments.tasks.tag.config import TagConfig, TaggedFiles
+from mufuru.experiments.tasks.regress.task import FilesConfig, RegressConfig
+from mufuru.experiments.tasks.tag.model import TagConfig, TaggedFiles
 
 
 def write_rooms(path: Path, count: int = 60) -> Path:

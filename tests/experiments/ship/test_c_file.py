@@ -22,8 +22,7 @@ from mufuru.experiments.ship.export import compare_steps
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, DataConfig
 from mufuru.experiments.tasks.classify.model import Classifier
-from mufuru.experiments.tasks.regress.config import RegressConfig
-from mufuru.experiments.tasks.regress.task import Regressor, Scale
+from mufuru.experiments.tasks.regress.task import RegressConfig, Regressor, Scale
 from mufuru.experiments.tasks.words import Meaning
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")

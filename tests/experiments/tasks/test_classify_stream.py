@@ -10,8 +10,7 @@ import torch
 
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.tag.config import TagConfig
-from mufuru.experiments.tasks.tag.model import Tagger
+from mufuru.experiments.tasks.tag.model import TagConfig, Tagger
 from mufuru.experiments.tasks.words import Meaning
 
 CELLS: dict[str, dict[str, Any]] = {

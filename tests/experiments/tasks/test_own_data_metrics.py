@@ -25,7 +25,7 @@ from mufuru.experiments.tasks.regress.task import RegressTask, pinball
 from mufuru.experiments.tasks.tag.model import signatures
 from mufuru.experiments.tasks.tag.task import TagTask
 from mufuru.experiments.tasks.tag.use import Predictor as Labels
-from mufuru.experiments.tasks.task import Totals
+from mufuru.experiments.tasks.task import HowToRead, Totals
 
 
 def test_regression_in_units_of_the_data(tmp_path: Path) -> None:
@@ -118,9 +118,8 @@ def test_rare_words_are_read_as_their_signatures(tmp_path: Path) -> None:
     vocabulary = task.meaning.vocabulary
     assert vocabulary is not None
     assert "<unk-digit>" in vocabulary
-    predictor = Labels(task.build(), task.config)
-    assert predictor.known([["rare999", "Anna", "Zeno"]]) == [["<unk-digit>", "Anna", "<unk>"]]
-    assert predictor.predict([[], ["Anna"]])[0] == ([], [], [])
+    assert list(task.config.forms(["rare999", "Anna", "Zeno"], vocabulary)) == ["<unk-digit>", "Anna", "<unk>"]
+    assert Labels(task.build(), task.config).predict([[], ["Anna"]])[0] == ([], [], [])
 
 
 def test_forecasts_beside_the_seasonal_naive_one(tmp_path: Path) -> None:
@@ -215,20 +214,20 @@ def test_predictions_of_files(tmp_path: Path) -> None:
     forecaster = Forecasts(ForecastTask(guessed).build(), guessed)
     # of the columns that were guessed in training, a year is none, however few rows there are
     (tmp_path / "new.csv").write_text("year,warm,calm,rising\n" + "1900,1,2,3\n1902,4,5,6\n" * 9)
-    found, _ = forecaster.open(tmp_path / "new.csv")
+    found, _ = forecaster.open(tmp_path / "new.csv", HowToRead())
     assert [one.name for one in found] == ["calm", "rising", "warm"]
     (tmp_path / "other.csv").write_text("year,price\n1,2\n")
     with pytest.raises(DataError, match=r"other.csv has no column 'calm'"):
-        forecaster.open(tmp_path / "other.csv")
+        forecaster.open(tmp_path / "other.csv", HowToRead())
     task = TagTask(made("tag", tmp_path))
     predictor = Labels(task.build(), task.config)
-    sentences, said = predictor.open(tmp_path / "names.conll")
+    sentences, said = predictor.open(tmp_path / "names.conll", HowToRead())
     assert len(list(sentences)) == 60
     assert said == "names.conll: conll, 60 sentences"
     with pytest.raises(DataError, match=r"waves.csv: expected sentences as in training"):
-        predictor.open(tmp_path / "waves.csv")
+        predictor.open(tmp_path / "waves.csv", HowToRead())
     (tmp_path / "lines.md").write_text(f"Anna walks.\n{json.dumps(['Anna walks', '.'])}\n")
-    assert list(predictor.open(tmp_path / "lines.md")[0]) == [["Anna", "walks", "."], ["Anna walks", "."]]
+    assert list(predictor.open(tmp_path / "lines.md", HowToRead())[0]) == [["Anna", "walks", "."], ["Anna walks", "."]]
     (tmp_path / "lines.md").write_text('["Anna", 3]\n')
     with pytest.raises(DataError, match=r"lines.md, line 1: expected a JSON list of tokens"):
-        list(predictor.open(tmp_path / "lines.md")[0])
+        list(predictor.open(tmp_path / "lines.md", HowToRead())[0])

@@ -53,6 +53,10 @@ class WordsConfig:
         if self.vector_scale != 1 and self.vectors is None:
             raise SettingError("vector_scale needs vectors: give some, or leave it out")
 
+    def forms(self, words: Iterable[str], vocabulary: Vocabulary) -> Iterable[str]:
+        """Return words as the vocabulary has them, where it has them."""
+        return map(str.lower, words) if self.lowercase else words
+
 
 def embedding(words: int, config: WordsConfig) -> nn.Embedding:
     """Return random vectors for all words, as the paper draws unknown ones; pretrained ones replace them later."""

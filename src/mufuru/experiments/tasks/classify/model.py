@@ -301,6 +301,5 @@ def encode(sequences: Sequence[Any], targets: Tensor, meaning: Meaning, config: 
         steps = torch.cat(cut)
     else:
         cut = [text or [UNKNOWN] for text in cut]
-        words = chain.from_iterable(cut)
-        steps = meaning.vocabulary.encode(map(str.lower, words) if config.lowercase else words)
+        steps = meaning.vocabulary.encode(config.forms(chain.from_iterable(cut), meaning.vocabulary))
     return Encoded(steps, torch.tensor(list(map(len, cut)), dtype=torch.int64), targets)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -82,6 +82,9 @@ def known_of(model: Any, config: Any, how: HowToRead) -> alike.Known:
 class SequenceReader(Reader):
     """Reader of texts and series of numbers for the explorer: the label so far."""
 
+    predictor: ClassVar[type[Predictor]] = Predictor
+    """The class that reads a text."""
+
     @property
     def takes(self) -> str:  # type: ignore[override]
         if self.model.meaning.vocabulary is None:
@@ -94,7 +97,7 @@ class SequenceReader(Reader):
         return labels
 
     def steps(self, text: str) -> Steps:
-        sequence = Predictor(self.model, self.config).read(one_line(text) if self.takes == "series" else text)
+        sequence = self.predictor(self.model, self.config).read(one_line(text) if self.takes == "series" else text)
         if not len(sequence):
             raise DataError("the text has no words: type some")
         most = self.config.max_length
@@ -102,8 +105,9 @@ class SequenceReader(Reader):
         x = encode([sequence], torch.zeros(1), self.model.meaning, self.config).steps
         if not isinstance(sequence, list):
             return Steps([" ".join(f"{value:.4g}" for value in step) for step in sequence[:most].tolist()], x, notes)
-        vocabulary, lower = self.model.meaning.vocabulary, self.config.lowercase
-        missing = (word for word in sequence if (word.lower() if lower else word) not in vocabulary)
+        vocabulary = self.model.meaning.vocabulary
+        forms = zip(sequence, self.config.forms(sequence, vocabulary), strict=True)
+        missing = (word for word, form in forms if form not in vocabulary or (form != word and form.startswith("<unk")))
         return Steps(sequence[:most], x, notes + unknown_note(missing))
 
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:

@@ -7,7 +7,7 @@ from mufuru.experiments.data.series import Format
 from mufuru.experiments.settings import SettingError, Training, check_fraction, check_held_out, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.files import FEW
-from mufuru.experiments.tasks.regress.config import check_quantiles
+from mufuru.experiments.tasks.regress.task import check_quantiles
 
 
 @dataclass(frozen=True)

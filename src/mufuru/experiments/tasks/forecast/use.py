@@ -18,8 +18,6 @@ from mufuru.experiments.tasks.forecast.model import Forecaster
 from mufuru.experiments.tasks.forecast.task import load_alike
 from mufuru.experiments.tasks.task import TOP, HowToRead, Reader, StepPrediction, Steps, estimate, place_of, prefixes
 
-AS_TRAINED = HowToRead()
-
 
 class Forecast(NamedTuple):
     """The next values of a series, and their quantiles."""
@@ -39,7 +37,7 @@ class Predictor:
         """Return the series of a line: numbers, or a JSON list of them, or of lists with covariates."""
         return self.checked(Series(name, values(line)))
 
-    def open(self, file: Path | None, how: HowToRead = AS_TRAINED) -> tuple[Iterator[Series], str]:
+    def open(self, file: Path | None, how: HowToRead) -> tuple[Iterator[Series], str]:
         """Return the series of a file, read with the columns of training, or of the lines of standard input."""
         if how != HowToRead(how.layout):
             raise DataError("a forecaster reads files as in training: leave --format, --text-column and --labels out")

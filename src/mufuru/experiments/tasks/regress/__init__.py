@@ -1,7 +1,6 @@
 """Predict a number from a sequence, such as a price from a description or a rate from a series."""
 
-from mufuru.experiments.tasks.regress.config import PRESETS
-from mufuru.experiments.tasks.regress.task import NewTargets, Predictor, Regressor, RegressReader, RegressTask
+from mufuru.experiments.tasks.regress.task import PRESETS, NewTargets, Predictor, Regressor, RegressReader, RegressTask
 from mufuru.experiments.tasks.task import Card, Kind
 
 CARD = Card("regressor of sequences", "sequences with a number each")

@@ -1,7 +1,6 @@
 """Label each token of a sentence: parts of speech, names, any spans in BIO labels."""
 
-from mufuru.experiments.tasks.tag.config import PRESETS
-from mufuru.experiments.tasks.tag.model import Tagger
+from mufuru.experiments.tasks.tag.model import PRESETS, Tagger
 from mufuru.experiments.tasks.tag.task import NewSentences, TagTask
 from mufuru.experiments.tasks.tag.use import Predictor, TagReader
 from mufuru.experiments.tasks.task import Card, Kind

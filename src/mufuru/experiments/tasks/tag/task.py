@@ -16,10 +16,9 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from mufuru.experiments.data import DataError, tagged
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.text import CUTS
-from mufuru.experiments.tasks.classify.model import Batch, Encoded, encode
+from mufuru.experiments.tasks.classify.model import Batch, Encoded
 from mufuru.experiments.tasks.classify.task import LabelledTask
-from mufuru.experiments.tasks.tag.config import TagConfig, TaggedFiles
-from mufuru.experiments.tasks.tag.model import Tagger, known_forms, signatures
+from mufuru.experiments.tasks.tag.model import TagConfig, TaggedFiles, Tagger, signatures
 from mufuru.experiments.tasks.task import HowToRead, State, Step, Totals, packed_rows
 
 Spans = set[tuple[int, str, int, int]]
@@ -57,11 +56,10 @@ class TagTask(LabelledTask):
         texts = super().texts(split)
         if split != "train":
             return texts
-        counts = Counter(word.lower() if self.config.lowercase else word for text in texts for word in text)
-        rare = {word for word, count in counts.items() if count < self.config.min_count}
-        words = (word for text in texts for word in text)
-        known = (signatures(word) for word in words if (word.lower() if self.config.lowercase else word) in rare)
-        return [*texts, *(list(dict.fromkeys(forms)) for forms in known)]
+        read = str.lower if self.config.lowercase else str
+        counts = Counter(read(word) for text in texts for word in text)
+        rare = (word for text in texts for word in text if counts[read(word)] < self.config.min_count)
+        return [*texts, *(list(dict.fromkeys(signatures(word))) for word in rare)]
 
     def written(self, sequence: list[str]) -> str:
         """Return the tokens of a sentence as a text, or as JSON where the text would be cut otherwise."""
@@ -69,13 +67,9 @@ class TagTask(LabelledTask):
         return text if CUTS[self.config.data.cut](text) == sequence else json.dumps(sequence, ensure_ascii=False)
 
     def encode(self, examples: Examples) -> Encoded:
-        vocabulary = self.meaning.vocabulary
-        assert vocabulary is not None
-        sentences = [known_forms(words, vocabulary, self.config.lowercase) for words in examples.sequences]
-        words = encode(sentences, examples.targets, self.meaning, self.config)
-        return TokenTargets(
-            torch.stack((words.steps, examples.targets), 1), words.lengths, torch.arange(len(sentences))
-        )
+        words = super().encode(examples)
+        both = torch.stack((words.steps, examples.targets), 1)
+        return TokenTargets(both, words.lengths, torch.arange(len(words.lengths)))
 
     def share(self, batch: Batch, rows: slice) -> Batch:
         """Return some sentences."""

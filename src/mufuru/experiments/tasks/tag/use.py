@@ -12,13 +12,10 @@ from torch.nn.utils.rnn import pad_packed_sequence
 from mufuru.experiments.data import DataError, tagged
 from mufuru.experiments.data.lines import ending, read_each
 from mufuru.experiments.data.text import CUTS
-from mufuru.experiments.tasks.classify.model import encode
+from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
 from mufuru.experiments.tasks.classify.use import SequenceReader, batched
-from mufuru.experiments.tasks.tag.config import TagConfig
-from mufuru.experiments.tasks.tag.model import Tagger, known_forms
-from mufuru.experiments.tasks.task import HowToRead, StepPrediction, Steps, unknown_note
+from mufuru.experiments.tasks.task import HowToRead, StepPrediction, Steps
 
-AS_TRAINED = HowToRead()
 TABLES = (".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".conll", ".conllu", ".ts")
 """Endings of files that have more than a text in each line."""
 
@@ -31,11 +28,8 @@ class Tags(NamedTuple):
     probabilities: list[float]
 
 
-class Predictor:
+class Predictor(LabelPredictor):
     """A tagger for `mufuru predict`; no prediction depends on the others of its batch."""
-
-    def __init__(self, model: Tagger, config: TagConfig) -> None:
-        self.model, self.config, self.meaning = model.eval(), config, model.meaning
 
     def read(self, line: str) -> list[str]:
         """Return the tokens of a line of text, or of a JSON list of tokens."""
@@ -49,7 +43,7 @@ class Predictor:
             raise DataError("expected a JSON list of tokens, none of them empty")
         return list(tokens)
 
-    def open(self, file: Path | None, how: HowToRead = AS_TRAINED) -> tuple[Iterator[list[str]], str]:
+    def open(self, file: Path | None, how: HowToRead) -> tuple[Iterator[list[str]], str]:
         """Return the sentences of a file, without labels: in the format of training if its name has the same ending,
         else, as on standard input, a text in each line; a table is refused."""
         if how != HowToRead(how.layout):
@@ -67,7 +61,7 @@ class Predictor:
 
     @torch.no_grad()
     def predict(self, sequences: list[Any]) -> list[Any]:
-        inputs, order = batched(self.known(sequences), self.meaning, self.config)
+        inputs, order = batched(sequences, self.meaning, self.config)
         logits, _ = pad_packed_sequence(self.model(inputs), batch_first=True)
         best, labels = logits[order].double().softmax(2).max(2)
         rows = zip(sequences, labels.tolist(), best.tolist(), strict=True)
@@ -75,25 +69,12 @@ class Predictor:
         return [Tags(tokens, [names[label] for label in row[: len(tokens)]], sure[: len(tokens)])
                 for tokens, row, sure in rows]  # fmt: skip
 
-    def known(self, sentences: list[list[str]]) -> list[list[str]]:
-        """Return sentences in the words of the vocabulary."""
-        assert self.meaning.vocabulary is not None
-        return [known_forms(words, self.meaning.vocabulary, self.config.lowercase) for words in sentences]
-
 
 class TagReader(SequenceReader):
     """Reader of sentences for the explorer: the label of every token, by a model that has read the whole sentence
     where it reads from both ends."""
 
-    def steps(self, text: str) -> Steps:
-        predictor = Predictor(self.model, self.config)
-        tokens = predictor.read(text)
-        if not tokens:
-            raise DataError("the text has no words: type some")
-        (forms,) = predictor.known([tokens])
-        x = encode([forms], torch.zeros(1), self.model.meaning, self.config).steps
-        missing = [word for word, form in zip(tokens, forms, strict=True) if form.startswith("<unk")]
-        return Steps(tokens, x, unknown_note(missing))
+    predictor = Predictor
 
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
         return self.predictions(self.model.output(outputs))
