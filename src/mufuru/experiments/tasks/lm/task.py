@@ -159,20 +159,11 @@ def comparable(loss: float, words: float, size: float) -> dict[str, float]:
 def load(data: DataConfig) -> Corpus:
     if not data.text:
         return ptb.load(data.data_dir)
-    large = tokenise.Request(
+    request = tokenise.Request(
         data.text, data.tokens, data.vocabulary_size, data.min_count, data.valid_text, data.test_text, data.held_out
     )
-    if data.tokens == "bpe" or large.bytes() > tokenise.LARGE:
-        return tokenise.load(large)
-    return text.load(
-        data.text,
-        data.tokens,
-        vocabulary_size=data.vocabulary_size,
-        min_count=data.min_count,
-        valid_files=data.valid_text,
-        test_files=data.test_text,
-        held_out=data.held_out,
-    )
+    large = data.tokens == "bpe" or request.bytes() > tokenise.LARGE
+    return tokenise.load(request) if large else text.load(**vars(request))
 
 
 FUNCTION_WORDS = """
