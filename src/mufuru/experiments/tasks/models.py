@@ -122,8 +122,8 @@ class CFile(NamedTuple):
 
 class TaskModel(Pretrained):
     """A model of a task. With `example` and `answers` it can be exported as files, with `graph` as a graph too, with
-    `raw` as a folder that takes raw data, with `step_graph` and `by_steps` as a graph of a single step, with `c_file`
-    as C."""
+    `raw` as a folder that takes raw data, with `step_states`, `one_step` and `by_steps` as a graph of a single step,
+    with `c_file` as C."""
 
     settings: ClassVar[type[Any]]
     """The dataclass of `config`."""
@@ -131,6 +131,8 @@ class TaskModel(Pretrained):
     """The class of the constructor's second argument, which `carried` holds as JSON; None if there is none."""
     result: ClassVar[str] = "logits"
     """Name of the answers in a graph, and of those in the graph of a step."""
+    step_input: ClassVar[str] = "inputs"
+    """Name of the input in the graph of a step."""
     config: Any
 
     @classmethod
@@ -159,7 +161,16 @@ class TaskModel(Pretrained):
 
     def step_graph(self) -> StepGraph | None:
         """Return a single step of the model; None for a model that has no answer before the end."""
+        states = self.step_states()
+        return None if states is None else StepGraph(OneStep(self), self.step_input, states)
+
+    def step_states(self) -> tuple[StepState, ...] | None:
+        """Return the tensors that are carried from step to step; None for a model without single steps."""
         return None
+
+    def one_step(self, input: Tensor, *states: Tensor) -> Tensors:
+        """Map the input of a step and the states to the answers so far and new states."""
+        raise NotImplementedError
 
     def by_steps(self, inputs: Tensor) -> list[Tensor]:
         """Return the answers after every step of sequences of the same length, computed by the whole model."""

@@ -19,16 +19,7 @@ from mufuru.experiments.data.vocabulary import UNKNOWN
 from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.cells import SequenceLayer, State, per_step
 from mufuru.experiments.tasks.classify.config import ClassifyConfig, PoolingName
-from mufuru.experiments.tasks.models import (
-    CFile,
-    Metadata,
-    OneStep,
-    SequenceModel,
-    StepGraph,
-    StepState,
-    Tensors,
-    layer_states,
-)
+from mufuru.experiments.tasks.models import CFile, Metadata, SequenceModel, StepState, Tensors, layer_states
 from mufuru.experiments.tasks.words import Meaning, class_logits, embedding
 
 LOWEST = torch.finfo(torch.float32).min
@@ -89,12 +80,11 @@ class LabelledModel(SequenceModel):
             cut = {**tokeniser(config.data.cut), "lowercase": config.lowercase}
         return {"kind": self.kind, **self.meaning.to_json(), "tokeniser": cut, "max_length": config.max_length}
 
-    def step_graph(self) -> StepGraph | None:
-        """Return a single step; None for a model that reads in both directions."""
+    def step_states(self) -> tuple[StepState, ...] | None:
+        """Return the states of layer and pooling; None for a model that reads in both directions."""
         if self.config.cell.bidirectional:
             return None
-        states = layer_states(self.config.cell) + self.pooling.states(self.reader.output_size)
-        return StepGraph(OneStep(self), self.argument, states)
+        return layer_states(self.config.cell) + self.pooling.states(self.reader.output_size)
 
     def one_step(self, input: Tensor, *states: Tensor) -> Tensors:
         """Read inputs (batch,) or (batch, channels); the states of the layer come before those of the pooling."""

@@ -19,8 +19,7 @@ from mufuru.experiments.tasks.models import (
     CFile,
     Graph,
     Metadata,
-    OneStep,
-    StepGraph,
+    StepState,
     TaskModel,
     Tensors,
     exportable,
@@ -36,7 +35,7 @@ ROWS = 256
 class LanguageModel(TaskModel):
     """Language model: embedding, recurrent layer, softmax."""
 
-    settings, metadata = LMConfig, AnyVocabulary
+    settings, metadata, step_input = LMConfig, AnyVocabulary, "token"
 
     def __init__(self, config: LMConfig, vocabulary: Vocabulary, fingerprint: str = "") -> None:
         super().__init__()
@@ -122,8 +121,8 @@ class LanguageModel(TaskModel):
             "first": first_token(self.vocabulary),
         }
 
-    def step_graph(self) -> StepGraph:
-        return StepGraph(OneStep(self), "token", layer_states(self.config.cell))
+    def step_states(self) -> tuple[StepState, ...]:
+        return layer_states(self.config.cell)
 
     def one_step(self, token: Tensor, *states: Tensor) -> Tensors:
         """Map tokens (batch,) and a state to logits (batch, vocabulary) and a new state."""
