@@ -15,7 +15,7 @@ from mufuru.experiments.engine import fit
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.forecast.config import ForecastConfig, SeriesConfig
+from mufuru.experiments.tasks.forecast.model import ForecastConfig, SeriesConfig
 from mufuru.experiments.tasks.regress.task import FilesConfig, RegressConfig
 from mufuru.experiments.tasks.tag.model import TagConfig, TaggedFiles
 

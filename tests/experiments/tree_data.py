@@ -9,7 +9,7 @@ from typing import Any
 
 from mufuru.experiments.data.sst import ESCAPED, FILES, Tree, Treebank
 from mufuru.experiments.settings import Training
-from mufuru.experiments.tasks.trees.config import TreeCellConfig, TreeCellName, TreesConfig
+from mufuru.experiments.tasks.trees.model import TreeCellConfig, TreeCellName, TreesConfig
 from mufuru.experiments.tasks.trees.task import TreesTask
 
 CELLS: tuple[TreeCellName, ...] = ("mufuru", "gru", "lstm")

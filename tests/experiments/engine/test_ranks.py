@@ -33,7 +33,7 @@ from mufuru.experiments.tasks.lm.config import DataConfig as Text
 from mufuru.experiments.tasks.lm.task import Window
 from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.task import packed_rows
-from mufuru.experiments.tasks.trees.config import PRESETS as TREES
+from mufuru.experiments.tasks.trees.model import PRESETS as TREES
 from mufuru.experiments.tasks.trees.task import TreesTask
 
 CLOSE = 1e-5

@@ -15,7 +15,7 @@ from number_data import forecast, made, regress, tag, write_names, write_rooms, 
 from seqeval.metrics import f1_score
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.series import Series
+from mufuru.experiments.data.series import Loaded, Series
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.forecast.task import ForecastTask
@@ -188,10 +188,10 @@ def test_settings_refused(tmp_path: Path, changes: dict[str, Any], words: str) -
 def test_series_that_cannot_be_forecast(tmp_path: Path) -> None:
     config = forecast(tmp_path / "none.csv")
     with pytest.raises(DataError, match="the series 'short' has 20 values, expected at least 27: 18 to forecast from"):
-        ForecastTask(config, [Series("short", torch.rand(20, 1))])
+        ForecastTask(config, Loaded([Series("short", torch.rand(20, 1))], (), "made"))
     with pytest.raises(DataError, match="the series 'same' repeats itself exactly in training"):
-        ForecastTask(config, [Series("same", torch.arange(6.0).repeat(20).unsqueeze(1))])
-    predictor = Forecasts(ForecastTask(config, [Series("a", torch.rand(60, 1))]).build(), config)
+        ForecastTask(config, Loaded([Series("same", torch.arange(6.0).repeat(20).unsqueeze(1))], (), "made"))
+    predictor = Forecasts(ForecastTask(config, Loaded([Series("a", torch.rand(60, 1))], (), "made")).build(), config)
     with pytest.raises(DataError, match="expected at least 18 values to forecast from, and the series has 2"):
         predictor.read("1 2")
     with pytest.raises(DataError, match="expected a value in each step, and the series has 2 numbers"):

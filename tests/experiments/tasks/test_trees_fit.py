@@ -17,7 +17,7 @@ from tree_data import CELLS, VALUE, config, treebank, write
 
 from mufuru.experiments.engine import Interrupted, RunError, evaluate, fit, load_model, load_run
 from mufuru.experiments.record import read_run
-from mufuru.experiments.tasks.trees.config import TreebankConfig, TreeCellName, TreesConfig
+from mufuru.experiments.tasks.trees.model import TreebankConfig, TreeCellName, TreesConfig
 from mufuru.experiments.tasks.trees.task import TreesTask
 
 TINY = ("--hidden-size", "6", "--embedding-size", "5", "--epochs", "1", "--batch-size", "16")

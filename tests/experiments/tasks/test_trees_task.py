@@ -20,8 +20,14 @@ from mufuru.experiments.data.sst import Tree, Treebank, parse
 from mufuru.experiments.engine import evaluate
 from mufuru.experiments.reproduce.sentiment import FEWER
 from mufuru.experiments.settings import SettingError, from_json, to_json
-from mufuru.experiments.tasks.trees.config import PRESETS, TreebankConfig, TreeCellConfig, TreeCellName, TreesConfig
-from mufuru.experiments.tasks.trees.model import unit
+from mufuru.experiments.tasks.trees.model import (
+    PRESETS,
+    TreebankConfig,
+    TreeCellConfig,
+    TreeCellName,
+    TreesConfig,
+    unit,
+)
 from mufuru.experiments.tasks.trees.task import PHRASE, UNLABELLED, Batch, TreesTask, collate, numbered
 from mufuru.experiments.tasks.words import word_class
 from mufuru.tree_order import bottom_up

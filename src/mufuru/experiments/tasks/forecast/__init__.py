@@ -1,7 +1,6 @@
 """Forecast the next values of series, with intervals."""
 
-from mufuru.experiments.tasks.forecast.config import PRESETS
-from mufuru.experiments.tasks.forecast.model import Forecaster
+from mufuru.experiments.tasks.forecast.model import PRESETS, Forecaster
 from mufuru.experiments.tasks.forecast.task import ForecastTask, NewSeries
 from mufuru.experiments.tasks.forecast.use import ForecastReader, Predictor
 from mufuru.experiments.tasks.task import Card, Kind

@@ -13,8 +13,7 @@ from mufuru.experiments.data.examples import counted
 from mufuru.experiments.data.series import Loaded, Series
 from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.classify.use import written
-from mufuru.experiments.tasks.forecast.config import ForecastConfig, SeriesConfig
-from mufuru.experiments.tasks.forecast.model import Columns, Forecaster
+from mufuru.experiments.tasks.forecast.model import Columns, ForecastConfig, Forecaster, SeriesConfig
 from mufuru.experiments.tasks.regress.task import pinball
 from mufuru.experiments.tasks.task import KEPT, Batches, HowToRead, State, Step, Totals
 
@@ -47,10 +46,10 @@ class ForecastTask:
     metric = "mase"
     higher_is_better = False
 
-    def __init__(self, config: ForecastConfig, series: list[Series] | None = None) -> None:
-        self.config = config
-        loaded = load(config.data) if series is None else Loaded(series, (), f"{len(series)} series")
-        self.columns = Columns(loaded.columns, config.data.covariate_columns)
+    def __init__(self, config: ForecastConfig, loaded: Loaded | None = None) -> None:
+        self.config, data = config, config.data
+        loaded = loaded or load(data, data.data, data.value_columns)
+        self.columns = Columns(loaded.columns, data.covariate_columns)
         ends = [cuts(one, config) for one in loaded.series]
         self.take(loaded, [end[0] for end in ends])
         self.train_steps = torch.cat([one.values[: end[0]] for one, end in zip(self.series, ends, strict=True)])
@@ -176,7 +175,7 @@ class NewSeries(ForecastTask):
                 "a forecaster reads files as in training: leave --format, --text-column and --label-column out"
             )
         self.config, self.columns = config, model.columns
-        loaded = load_alike(file, config, model.columns)
+        loaded = load(config.data, file, model.columns.values)
         lengths, least = [len(one.values) for one in loaded.series], config.steps + config.horizon
         for one, length in zip(loaded.series, lengths, strict=True):
             if length < least:
@@ -185,12 +184,6 @@ class NewSeries(ForecastTask):
         self.take(loaded, lengths)
         self.origins = {"data": self._origins([(config.steps, length) for length in lengths], config.stride)}
         self.description += f"; {len(self.origins['data']):,} forecasts of {config.horizon}"
-
-
-def load_alike(file: Path, config: ForecastConfig, known: Columns) -> Loaded:
-    """Return the series of a file that has the columns of the training file."""
-    columns = series_files.Columns(known.values, known.covariates, config.data.series_column)
-    return series_files.load(file, columns, config.data.format)
 
 
 def rounded(values: Tensor) -> list[float]:
@@ -226,8 +219,9 @@ def scale(series: Series, end: int, season: int) -> float:
     return mean
 
 
-def load(data: SeriesConfig) -> Loaded:
-    if data.data is None:
+def load(data: SeriesConfig, file: str | Path | None, values: tuple[str, ...]) -> Loaded:
+    """Return the series of the training file, or of another one with its columns."""
+    if file is None:
         raise DataError("forecast needs series: name their file with --data")
-    columns = series_files.Columns(data.value_columns, data.covariate_columns, data.series_column)
-    return series_files.load(data.data, columns, data.format)
+    columns = series_files.Columns(values, data.covariate_columns, data.series_column)
+    return series_files.load(file, columns, data.format)

@@ -13,9 +13,8 @@ from mufuru.experiments.data.lines import read_each
 from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.series import Series
 from mufuru.experiments.tasks.classify.use import one_line
-from mufuru.experiments.tasks.forecast.config import ForecastConfig
-from mufuru.experiments.tasks.forecast.model import Forecaster
-from mufuru.experiments.tasks.forecast.task import load_alike
+from mufuru.experiments.tasks.forecast.model import ForecastConfig, Forecaster
+from mufuru.experiments.tasks.forecast.task import load
 from mufuru.experiments.tasks.task import TOP, HowToRead, Reader, StepPrediction, Steps, estimate, place_of, prefixes
 
 
@@ -44,7 +43,7 @@ class Predictor:
         if file is None:
             numbers = count(1)
             return read_each(None, lambda line: self.read(line, str(next(numbers)))), ""
-        loaded = load_alike(file, self.config, self.model.columns)
+        loaded = load(self.config.data, file, self.model.columns.values)
         return map(self.checked, loaded.series), loaded.description
 
     def checked(self, series: Series) -> Series:
@@ -93,8 +92,8 @@ class ForecastReader(Reader):
         return float(lowest), float(highest)
 
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
-        x, mean, deviation = (tensor[..., 0, :] if tensor.dim() > 1 else tensor
-                              for tensor in self.model.standardised(steps.x.unsqueeze(1)))  # fmt: skip
+        inputs, mean, deviation = self.model.standardised(steps.x.unsqueeze(1))
+        x = inputs[:, 0]
         states = self.layer.last(self.layer(prefixes(x))[1]).flip(0) if self.both_ways else outputs
         now = torch.arange(len(x)).unsqueeze(1)
         before = now + 1 - self.config.season + torch.arange(self.config.horizon) % self.config.season

@@ -15,12 +15,11 @@ from mufuru.experiments.data.text import Cut
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.settings import SettingError, Training, check_positive
 from mufuru.experiments.tasks.cells import CellConfig
-from mufuru.experiments.tasks.classify.config import PoolingName
+from mufuru.experiments.tasks.classify.config import FEW, Files, PoolingName
 from mufuru.experiments.tasks.classify.model import Batch, LabelledModel
 from mufuru.experiments.tasks.classify.task import LabelledTask
 from mufuru.experiments.tasks.classify.use import Predictor as LabelPredictor
 from mufuru.experiments.tasks.classify.use import SequenceReader, batched, known_of
-from mufuru.experiments.tasks.files import FEW, Files
 from mufuru.experiments.tasks.models import CFile
 from mufuru.experiments.tasks.task import HowToRead, State, Step, StepPrediction, Steps, Totals, estimate, place_of
 from mufuru.experiments.tasks.words import Meaning, WordsConfig

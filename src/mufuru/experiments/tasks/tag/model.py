@@ -13,8 +13,8 @@ from mufuru.experiments.data.text import Cut
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig, per_step
+from mufuru.experiments.tasks.classify.config import FEW, Files
 from mufuru.experiments.tasks.classify.model import LabelledModel
-from mufuru.experiments.tasks.files import FEW, Files
 from mufuru.experiments.tasks.models import Tensors
 from mufuru.experiments.tasks.words import Meaning, WordsConfig
 

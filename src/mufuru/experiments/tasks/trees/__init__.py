@@ -1,8 +1,7 @@
 """Classify phrases by their parse trees: units compose the states of two phrases."""
 
 from mufuru.experiments.tasks.task import Card, Kind
-from mufuru.experiments.tasks.trees.config import PRESETS
-from mufuru.experiments.tasks.trees.model import TreeClassifier
+from mufuru.experiments.tasks.trees.model import PRESETS, TreeClassifier
 from mufuru.experiments.tasks.trees.task import TreesTask
 
 CARD = Card("classifier of the phrases of parsed sentences", "the Stanford Sentiment Treebank")

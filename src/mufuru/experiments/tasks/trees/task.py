@@ -17,8 +17,7 @@ from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.draws import permutation
 from mufuru.experiments.tasks.cells import weight_table
 from mufuru.experiments.tasks.task import Batches, State, Step, Totals
-from mufuru.experiments.tasks.trees.config import TreesConfig
-from mufuru.experiments.tasks.trees.model import TreeClassifier
+from mufuru.experiments.tasks.trees.model import TreeClassifier, TreesConfig
 from mufuru.experiments.tasks.words import CLASSES, Meaning, read_words, set_vectors, word_class
 
 UNLABELLED = -1
