@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
@@ -235,6 +235,11 @@ class Reader(ABC):
         outputs: Tensor = self.layer(self.embed(steps.x.unsqueeze(1)))[0]
         return outputs[:, 0]
 
+    def answers(self, steps: Steps) -> Tensor:
+        """Return the model's answers to all beginnings of a text, by step."""
+        answers: Tensor = self.model(prefixes(steps.x)).flip(0)
+        return answers
+
     @abstractmethod
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
         """Return a prediction after each step, from the steps up to it alone."""
@@ -266,12 +271,6 @@ def estimate(value: float, low: float, high: float) -> str:
     """Write an estimate to a thousandth of its scale."""
     places = 3 - math.floor(math.log10(high - low)) if high > low else 3
     return f"{value:.{min(max(places, 0), 9)}f}"
-
-
-def unknown_note(missing: Iterable[str]) -> list[str]:
-    """Return a note of the words that the vocabulary lacks, each once."""
-    words = ", ".join(dict.fromkeys(missing))
-    return [f"Not in the vocabulary, read as <unk>: {words}."] if words else []
 
 
 @dataclass(frozen=True)

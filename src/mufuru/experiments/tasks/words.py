@@ -1,4 +1,4 @@
-"""Shared by tasks that classify words: settings, word vectors, the meaning of ids, and classes of English words."""
+"""Shared by tasks of words: settings, word vectors, the meaning of ids, unknown words, and classes of English words."""
 
 import re
 from collections import Counter
@@ -139,6 +139,12 @@ def build_vocabulary(counts: Counter[str], known: Iterable[str], min_count: int)
             "min_count, or give more texts"
         )
     return Vocabulary(tuple(words))
+
+
+def unknown_note(missing: Iterable[str]) -> list[str]:
+    """Return a note of the words that the vocabulary lacks, each once."""
+    words = ", ".join(dict.fromkeys(missing))
+    return [f"Not in the vocabulary, read as <unk>: {words}."] if words else []
 
 
 # A word is listed where that is its usual work in a review: "all", "such", "even", "ever", "simply" (not of degree),

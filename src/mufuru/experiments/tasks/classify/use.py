@@ -14,17 +14,8 @@ from mufuru.experiments.data.layout import Layout
 from mufuru.experiments.data.readers import values
 from mufuru.experiments.data.text import CUTS
 from mufuru.experiments.tasks.classify.model import encode
-from mufuru.experiments.tasks.task import (
-    HowToRead,
-    Prediction,
-    Reader,
-    StepPrediction,
-    Steps,
-    prefixes,
-    ranked,
-    unknown_note,
-)
-from mufuru.experiments.tasks.words import Meaning
+from mufuru.experiments.tasks.task import HowToRead, Prediction, Reader, StepPrediction, Steps, prefixes, ranked
+from mufuru.experiments.tasks.words import Meaning, unknown_note
 
 
 class Predictor:
@@ -112,13 +103,13 @@ class SequenceReader(Reader):
 
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
         if self.both_ways:
-            logits = self.model(prefixes(steps.x))
+            logits = self.answers(steps)
         elif self.config.pooling == "last":
-            logits = self.model.logits(outputs.flip(0))
+            logits = self.model.logits(outputs)
         else:
             # the outputs of a prefix are the first outputs: only the pooling is computed for each
-            logits = self.model.logits(self.model.pooling(prefixes(outputs), outputs.flip(0)))
-        return self.predictions(logits.flip(0))
+            logits = self.model.logits(self.model.pooling(prefixes(outputs), outputs.flip(0))).flip(0)
+        return self.predictions(logits)
 
     def predictions(self, logits: Tensor) -> list[StepPrediction]:
         """Return the predictions of (steps, outputs) of the model, by step."""

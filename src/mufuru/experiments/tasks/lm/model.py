@@ -90,9 +90,9 @@ class LanguageModel(TaskModel):
         """Return tokens, and states within their range."""
         generator, cell = torch.Generator().manual_seed(seed), self.config.cell
         tokens = torch.randint(len(self.vocabulary), (steps, batch), generator=generator)
-        sizes = [cell.hidden_size, *([] if cell.controller_size is None else [cell.controller_size])]
-        sizes += [cell.hidden_size] if cell.cell == "lstm" else []
-        return (tokens, *(torch.rand(cell.num_layers, batch, size, generator=generator) - 0.5 for size in sizes))
+        states = layer_states(cell) * (2 if cell.cell == "lstm" else 1)
+        sizes = [[size or batch for size in state.sizes] for state in states]
+        return (tokens, *(torch.rand(size, generator=generator) - 0.5 for size in sizes))
 
     @torch.no_grad()
     def answers(self, *arguments: Tensor) -> Tensors:
@@ -100,7 +100,7 @@ class LanguageModel(TaskModel):
 
     def graph(self) -> Graph:
         """Return a graph that takes and gives its state, so that a text can be read in pieces."""
-        states = ("h",) if self.config.cell.controller_size is None else ("h", "k")
+        states = [state.name for state in self.step_states()]
         open_sizes: tuple[dict[int, Any], ...] = ({0: Dim.AUTO, 1: Dim.AUTO}, *({1: Dim.AUTO} for _ in states))
         outputs = ("logits", *(f"{name}_n" for name in states))
         return Graph(NextTokens(exportable(self)), ("tokens", *states), outputs, open_sizes)

@@ -14,7 +14,8 @@ from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.lm.config import LMConfig
 from mufuru.experiments.tasks.lm.model import LanguageModel, first_token
 from mufuru.experiments.tasks.lm.task import Windows
-from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps, ranked, unknown_note
+from mufuru.experiments.tasks.task import Reader, StepPrediction, Steps, ranked
+from mufuru.experiments.tasks.words import unknown_note
 
 WINDOW = 512
 """Tokens scored at a time; no score depends on it."""

@@ -18,18 +18,7 @@ from mufuru.experiments.tasks.logic.config import LogicConfig
 from mufuru.experiments.tasks.logic.formulae import TOKENS, Formula, FormulaError, parse, sample_splits, sample_unique
 from mufuru.experiments.tasks.logic.model import Batch, FormulaReader, encode
 from mufuru.experiments.tasks.logic.probes import probes
-from mufuru.experiments.tasks.task import (
-    KEPT,
-    Reader,
-    State,
-    Step,
-    StepPrediction,
-    Steps,
-    Totals,
-    packed_rows,
-    prefixes,
-    ranked,
-)
+from mufuru.experiments.tasks.task import KEPT, Reader, State, Step, StepPrediction, Steps, Totals, packed_rows, ranked
 
 EVALUATION_BATCH = 500
 """Formulae at a time where nothing is trained; no metric depends on it."""
@@ -133,7 +122,7 @@ class LogicReader(Reader):
         return embedded
 
     def predict(self, steps: Steps, outputs: Tensor) -> list[StepPrediction]:
-        logits = self.model(prefixes(steps.x)).flip(0) if self.both_ways else self.model.output(outputs).squeeze(1)
+        logits = self.answers(steps) if self.both_ways else self.model.output(outputs).squeeze(1)
         true = logits.double().sigmoid()
         tops = ranked(torch.stack((1 - true, true), 1), LABELS)
         beginnings = [Formula(tuple(steps.x[: place + 1].tolist())) for place in range(len(tops))]
