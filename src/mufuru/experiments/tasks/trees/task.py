@@ -1,6 +1,7 @@
 """The task of trees: parse trees in, the probability of each label of each phrase out."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -50,21 +51,17 @@ def numbered(tree: Tree, target: Callable[[int], int]) -> Phrases:
     """Number the nodes of a tree; `target` gives the class of a label, or `UNLABELLED`."""
     nodes = tree.nodes()
     words = [node.word for node in nodes if node.word is not None]
-    leaves, inner, waiting = 0, len(words), list[int]()
+    leaves, inner, waiting = itertools.count(), itertools.count(len(words)), list[int]()
     targets: tuple[list[int], list[int]] = [], []
     children: list[tuple[int, int]] = []
     for node in nodes:
-        if node.word is not None:
-            waiting.append(leaves)
-            leaves += 1
-        elif len(node.children) != 2:
-            raise DataError(f"expected trees whose phrases have two parts, got one with {len(node.children)}: "
-                            f"{' '.join(node.words())[:80]!r}. Make the trees binary first")  # fmt: skip
-        else:
+        if node.word is None:
+            if len(node.children) != 2:
+                raise DataError(f"expected trees whose phrases have two parts, got one with {len(node.children)}: "
+                                f"{' '.join(node.words())[:80]!r}. Make the trees binary first")  # fmt: skip
             right, left = waiting.pop(), waiting.pop()
             children.append((left, right))
-            waiting.append(inner)
-            inner += 1
+        waiting.append(next(leaves if node.word is not None else inner))
         targets[node.word is None].append(target(node.label))
     return Phrases(words, targets[0] + targets[1], children)
 
