@@ -83,7 +83,6 @@ def test_parts_with_files_of_their_own(tmp_path: Path) -> None:
 
 def test_counts_that_outgrow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "IN_MEMORY", 5)
-    monkeypatch.setattr(tally, "FILES", 3)
     wanted = request(written(tmp_path / "a.txt"), vocabulary_size=20, min_count=2)
     assert_same(tokenise.load(wanted), in_memory(wanted))
     monkeypatch.setattr(tally, "MOST", 7)

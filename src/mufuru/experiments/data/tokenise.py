@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 import threading
 import zlib
@@ -102,9 +103,10 @@ def kept_in(folder: Path) -> Iterator[None]:
     """Turn the system's refusal to write into a sentence."""
     try:
         yield
-    except OSError as error:
-        raise TokenError(f"cannot write the token file of the text into {folder} ({error.strerror or error}): what is "
-                         "done so far is kept. Make room there, or set MUFURU_DATA to another folder, and start again"
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TokenError(f"cannot write the token file of the text into {folder} ({reason}): what is done so far is "
+                         "kept. Make room there, or set MUFURU_DATA to another folder, and start again"
                          ) from error  # fmt: skip
     except BrokenProcessPool:
         raise TokenError("a process that tokenised the text was ended, perhaps by the system for lack of memory: what "
