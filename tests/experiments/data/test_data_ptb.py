@@ -149,7 +149,7 @@ def test_a_folder_without_the_files(server: FileServer, tmp_path: Path) -> None:
     wanted = "expected ptb.train.txt, ptb.valid.txt, ptb.test.txt there. Leave the folder out"
     with pytest.raises(DataError, match=f"has no ptb.train.txt: {wanted}"):
         ptb.load(tmp_path)
-    with pytest.raises(DataError, match=f"none: there is no such folder, {wanted}"):
+    with pytest.raises(DataError, match=f"none: there is no such file or folder, {wanted}"):
         ptb.load(tmp_path / "none")
     (put(tmp_path) / "ptb.valid.txt").unlink()
     with pytest.raises(DataError, match=f"has no ptb.valid.txt: {wanted}"):

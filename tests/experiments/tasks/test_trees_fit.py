@@ -113,7 +113,7 @@ def test_from_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.Capt
 def test_mistakes_at_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("train", "trees", "--treebank", folder, "--output", tmp_path / "run", *TINY)
     missing = command(capsys, "train", "trees", "--treebank", tmp_path / "none", *TINY)
-    assert_refused(missing, 2, "there is no such folder", "train.txt, dev.txt, test.txt")
+    assert_refused(missing, 2, "there is no such file or folder", "train.txt, dev.txt, test.txt")
     (folder / "dev.txt").write_text("(3 (2 so) (3 very) (4 good))\n")
     assert_refused(command(capsys, *given), 2, "two parts, got one with 3", "Make the trees binary first")
     (folder / "dev.txt").write_text("(3 (2 so)\n")

@@ -63,6 +63,26 @@ def mismatch(data: Path | bytes, checksum: str) -> str | None:
     return None if actual == expected else f"its {kind} is {actual}, expected {expected}"
 
 
+def first_file(place: Path, names: Sequence[str]) -> Path | None:
+    """Return the first file of a folder that has one of these names, or patterns of names; None without any."""
+    for name in names:
+        found = [path for path in sorted(place.glob(name)) if path.is_file()]
+        if len(found) > 1:
+            raise DataError(f"{place} has {' and '.join(path.name for path in found)}: give one of them as the file")
+        if found:
+            return found[0]
+    return None
+
+
+def own_file(folder: Path, inside: Sequence[str], names: Sequence[str], wanted: str) -> Path:
+    """Return a file of a user's folder, or of its folders `inside`, by its names or patterns of names."""
+    for place in (folder, *(folder / name for name in inside)):
+        if path := first_file(place, names):
+            return path
+    problem = f" has no {names[0]}:" if folder.exists() else ": there is no such file or folder,"
+    raise DataError(f"{folder}{problem} {wanted}")
+
+
 def check_published(data: Path | bytes, checksum: str, path: Path, source: str, otherwise: str = "") -> None:
     """Refuse a file of a user's folder that is not the published one."""
     if wrong := mismatch(data, checksum):

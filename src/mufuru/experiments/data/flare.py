@@ -8,8 +8,7 @@ folder.
 from functools import cache
 from pathlib import Path
 
-from mufuru.experiments.data import DataError
-from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch
+from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch, own_file
 
 REGULAR = ("even-pairs", "repeat-01", "parity", "cycle-navigation", "modular-arithmetic-simple", "dyck-2-3", "first")
 OTHERS = (
@@ -69,9 +68,7 @@ def _downloaded(path: str) -> Path:
 
 def _given(path: str, folder: Path) -> Path:
     """Return a file in a user's folder, or in its folder `flare`."""
-    file = next((there for place in (folder, folder / "flare") if (there := place / path).is_file()), None)
-    if file is None:
-        raise DataError(f"{folder} has no {path}: expected the files of FLaRe there. Leave the folder out to have them "
-                        "downloaded")  # fmt: skip
+    wanted = "expected the files of FLaRe there. Leave the folder out to have them downloaded"
+    file = own_file(folder, ["flare"], [path], wanted)
     check_published(file, checksums()[path], file, "FLaRe")
     return file

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.download import Remote, data_folder, fetch
+from mufuru.experiments.data.download import Remote, data_folder, fetch, first_file, own_file
 from mufuru.experiments.data.lines import LARGEST, is_finite, is_number, opened, zip_names
 from mufuru.experiments.settings import SettingError, choose
 
@@ -87,39 +87,18 @@ def load(words: Iterable[str], folder: str | Path | None = None, *, name: str = 
     if dimension not in source.dimensions:
         there = " or ".join(map(str, source.dimensions))
         raise SettingError(f"GloVe {name} has vectors of dimension {there}, got {dimension}")
-    if folder is not None:
-        path = _given(Path(folder), source, dimension)
-    else:
+    member, archive = source.member(dimension), source.archive
+    # a file, a part of it with a longer name
+    names = [member, f"{member.removesuffix('.txt')}.*.txt"]
+    if folder is None:
         own = data_folder() / "glove"
-        path = _file(own, source.member(dimension)) or fetch(source.archive, own)
+        path = first_file(own, names) or fetch(archive, own)
+    elif not (path := Path(folder)).is_file():
+        wanted = f"expected {member} or {archive.name} there. Leave the folder out to have it downloaded"
+        path = own_file(path, ["glove"], [*names, archive.name], wanted)
     # in an archive of one file it does not matter what its name is
-    member = source.member(dimension) if path.suffix == ".zip" and len(source.dimensions) > 1 else None
-    return read(path, words, dimension, member=member)
-
-
-def _given(folder: Path, source: Source, dimension: int) -> Path:
-    """Return the file or archive that a user means."""
-    if folder.is_file():
-        return folder
-    name = source.member(dimension)
-    wanted = f"expected {name} or {source.archive.name} there. Leave the folder out to have it downloaded"
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such file or folder, {wanted}")
-    for place in (folder, folder / "glove"):
-        archive = place / source.archive.name
-        if path := _file(place, name) or (archive if archive.is_file() else None):
-            return path
-    raise DataError(f"{folder} has no {name}: {wanted}")
-
-
-def _file(place: Path, name: str) -> Path | None:
-    """Return the file of that name in a folder, or a part of it with a longer name."""
-    if (place / name).is_file():
-        return place / name
-    parts = sorted(place.glob(f"{name.removesuffix('.txt')}.*.txt"))
-    if len(parts) > 1:
-        raise DataError(f"{place} has {' and '.join(path.name for path in parts)}: give one of them as the file")
-    return parts[0] if parts else None
+    alone = path.suffix != ".zip" or len(source.dimensions) == 1
+    return read(path, words, dimension, member=None if alone else member)
 
 
 def read(path: Path, words: Iterable[str], dimension: int, *, member: str | None = None) -> Vectors:

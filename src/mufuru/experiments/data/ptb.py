@@ -12,7 +12,15 @@ from pathlib import Path
 
 from mufuru.disk import locked, write_atomically
 from mufuru.experiments.data import DataError, text
-from mufuru.experiments.data.download import DownloadError, Remote, check_published, data_folder, fetch, part_of
+from mufuru.experiments.data.download import (
+    DownloadError,
+    Remote,
+    check_published,
+    data_folder,
+    fetch,
+    own_file,
+    part_of,
+)
 from mufuru.experiments.data.text import Corpus
 
 _SUMS = {
@@ -51,18 +59,13 @@ def load(folder: str | Path | None = None) -> Corpus:
 
 def _given(folder: Path) -> list[Path]:
     """Return the files in a user's folder, or in its folder `ptb`."""
-    names = [file.name for file in FILES]
-    wanted = f"expected {', '.join(names)} there. Leave the folder out to have them downloaded"
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder, {wanted}")
-    place = next((place for place in (folder, folder / "ptb") if (place / names[0]).exists()), folder)
-    for file in FILES:
-        path = place / file.name
-        if not path.is_file():
-            raise DataError(f"{place} has no {file.name}: {wanted}")
+    names = ", ".join(file.name for file in FILES)
+    wanted = f"expected {names} there. Leave the folder out to have them downloaded"
+    paths = [own_file(folder, ["ptb"], [file.name], wanted) for file in FILES]
+    for file, path in zip(FILES, paths, strict=True):
         own = "; or, to train on a text of your own, give it with --text"
         check_published(path, file.checksum, path, "the Penn Treebank", own)
-    return [place / name for name in names]
+    return paths
 
 
 def _downloaded(folder: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from typing import Literal, NoReturn
 import torch
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch
+from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch, own_file
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.lines import decoded, zip_contents
 
@@ -167,18 +167,11 @@ def _given(folder: Path, archive: str | None, advice: str) -> list[tuple[Path, b
     if folder.is_file():
         return _from_zip(folder)
     wanted = f"expected {', '.join(FILES)} or {archive or 'a zip archive with them'} there. {advice}"
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder, {wanted}")
-    for place in (folder, folder / "sst", folder / INSIDE):
-        there = [name for name in FILES if (place / name).is_file()]
-        if len(there) == len(FILES):
-            return [(place / name, (place / name).read_bytes()) for name in FILES]
-        zipped = sorted(place.glob(archive or "*.zip"))
-        if len(zipped) == 1:
-            return _from_zip(zipped[0])
-        if there or zipped:
-            raise DataError(f"{place} has {', '.join(there + [path.name for path in zipped])}: {wanted}")
-    raise DataError(f"{folder} has no {FILES[0]}: {wanted}")
+    first = own_file(folder, ["sst", INSIDE], [FILES[0], archive or "*.zip"], wanted)
+    if first.name != FILES[0]:
+        return _from_zip(first)
+    paths = [own_file(first.parent, [], [name], wanted) for name in FILES]
+    return [(path, path.read_bytes()) for path in paths]
 
 
 def _from_zip(archive: Path) -> list[tuple[Path, bytes]]:
