@@ -24,7 +24,7 @@ WORDS = ["the", "cat", "sat", "<eos>", "on", "the", "mat", "<eos>", "<eos>", "th
 
 
 def tokens(path: Path, level: Level) -> Iterator[str]:
-    return text.tokens_of(read_lines(path), level, path)
+    return text.cut(text.with_text(read_lines(path), level, path), level)
 
 
 def write(folder: Path, data: bytes, name: str = "text.txt") -> Path:

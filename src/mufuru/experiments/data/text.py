@@ -9,7 +9,9 @@ import hashlib
 import json
 import os
 import re
+import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,12 +19,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError
 from mufuru.experiments.data.lines import read_lines
-from mufuru.experiments.data.vocabulary import END, UNKNOWN, Numbering, Vocabulary
+from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 
 Level = Literal["words", "blanks", "characters", "bpe", "word", "char"]
 """Tokens of a language model; the last two are how runs keep blanks and characters."""
@@ -106,29 +107,25 @@ def load(
     either no word of training is `<unk>`, so a model cannot learn where to expect it.
     """
     check_apart(dict(zip(PARTS, (files, valid_files, test_files), strict=True)))
-    numbering = Numbering()
-    text, valid, test = (
-        numbering.read(chain.from_iterable(tokens_of(read_lines(path), level, path) for path in map(Path, part)))
-        for part in (files, valid_files, test_files)
-    )
-    valid_count = 0 if valid_files else int(len(text) * held_out[0])
-    test_count = 0 if test_files else int(len(text) * held_out[1])
-    train, tail, end = np.split(text, [len(text) - valid_count - test_count, len(text) - test_count])
-    valid, test = valid if valid_files else tail, test if test_files else end
-    vocabulary = Vocabulary.from_counts(numbering.counts(train), vocabulary_size, min_count, LEVELS[level])
-    train_ids, valid_ids, test_ids = (numbering.encode(part, vocabulary) for part in (train, valid, test))
+    text, valid, test = (_read(part, level) for part in (files, valid_files, test_files))
+    test_start = len(text) - (0 if test_files else int(len(text) * held_out[1]))
+    valid_start = test_start - (0 if valid_files else int(len(text) * held_out[0]))
+    train, valid, test = text[:valid_start], valid or text[valid_start:test_start], test or text[test_start:]
+    vocabulary = Vocabulary.from_counts(Counter(train), vocabulary_size, min_count, LEVELS[level])
+    train_ids, valid_ids, test_ids = map(vocabulary.encode, (train, valid, test))
     return Corpus(train_ids, valid_ids, test_ids, vocabulary, name_of(files))
+
+
+def _read(files: Sequence[str | Path], level: Level) -> list[str]:
+    """Return the tokens of files; each word is once in memory, however often it occurs."""
+    texts = (with_text(read_lines(Path(path)), level, Path(path)) for path in files)
+    return list(map(sys.intern, chain.from_iterable(cut(text, level) for text in texts)))
 
 
 def name_of(files: Sequence[str | Path]) -> str:
     """Return the name of a text in messages: its files, without folders, which are private."""
     names = [Path(path).name for path in files]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def tokens_of(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
-    """Yield the words or characters of lines; a text without any is refused, with the path in the error."""
-    return cut(with_text(lines, level, path), level)
 
 
 def with_text(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
