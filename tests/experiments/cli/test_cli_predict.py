@@ -228,7 +228,7 @@ def test_files_as_train_reads_them(
     numbers = (runs / "data" / "bumps.tsv").read_text()
     bare = "".join(line.split("\t", 1)[1] + "\n" for line in numbers.splitlines())
     said = command(capsys, "predict", away / "numbers", runs / "data" / "bumps.tsv")
-    assert said.err == "mufuru: bumps.tsv: sequences of numbers; the label in column 1 is left out\n"
+    assert said.err == "mufuru: bumps.tsv: sequences of numbers, the label in the first column, which is left out\n"
     for text in (numbers, bare):
         type_in(monkeypatch, text)
         assert command(capsys, "predict", away / "numbers").out == said.out

@@ -294,7 +294,7 @@ HEAD = "text,label\nfine,x\nbad,y\n"
         (
             "a.jsonl",
             '{"text": "a", "label": 1}\n{"text": [1], "label": 0}\n',
-            "line 2: expected text, as in line 1 of a.jsonl, got 1 number a step",
+            "line 2: expected text, as in line 1 of a.jsonl, got series of 1 number a step",
         ),
         ("a.csv", HEAD, "2 examples are too few to hold out 0.1 of them"),
     ],

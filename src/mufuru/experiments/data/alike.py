@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mufuru.experiments.data import DataError, numeric, tables, ts
+from mufuru.experiments.data import DataError, numeric, tables
 from mufuru.experiments.data.layout import Format, Layout
 from mufuru.experiments.data.lines import ending, is_number, read_input, read_lines
 from mufuru.experiments.data.readers import (
@@ -23,18 +23,19 @@ from mufuru.experiments.data.readers import (
     Example,
     Named,
     Reader,
-    files_by_class,
     guess_format,
-    label_of,
+    kind_of,
     sequence,
     split_label,
     values,
 )
-from mufuru.experiments.data.tables import Table
+from mufuru.experiments.data.tables import Columns, Table
 from mufuru.experiments.data.text import CUTS, Cut
 
 Labels = Literal["guess", "yes", "no"]
 LINES = "bare lines"
+NOTHING: Named = (None, None, None)
+TABLES = ("csv", "tsv", "jsonl")
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,18 @@ def read(
     if file is None:
         return _stream(known, labels)
     form = format or format_of(file, known)
-    if form == LINES:
-        _check_no_column(text, file, "lines")
-        return _bare(file, known, labels)
-    if form in ("csv", "tsv", "jsonl"):
-        return _table(file, form, known, labels, text)
-    _check_no_column(text, file, form)
-    return READERS[form](file, known, labels, form)
+    if form in TABLES:
+        return _table(file, form, known, labels == "yes", (text, None, None))
+    _check_no_column(text, file, "lines" if form == LINES else form)
+    if form in ("numeric", "wide"):
+        return _numeric(file, known, labels, form)
+    if form not in ("ts", "folder"):
+        layout = known.layout if form == LINES else replace(known.layout, format=form)
+        return _bare(file, replace(known, layout=layout), labels)
+    if form == "folder" and known.channels:
+        raise DataError(f"{file} is a folder of texts, and the model reads {kind_of(known.channels)}: give a file of "
+                        "them")  # fmt: skip
+    return New(checked(Reader(form, known.cut, NOTHING, labelled=False).read(file), known))
 
 
 def format_of(file: Path, known: Known) -> Any:
@@ -97,14 +103,14 @@ def format_of(file: Path, known: Known) -> Any:
     return LINES
 
 
-def labelled(file: Path, known: Known, format: Format | None = None, named: Named = (None, None, None)) -> New:
+def labelled(file: Path, known: Known, format: Format | None = None, named: Named = NOTHING) -> New:
     """Return the examples of a file that has labels, read as the training file was."""
     layout = known.layout
     chosen: Any = format or format_of(file, known)
     if chosen == LINES:
         chosen = guess_format(file, any(named))
-    if chosen in ("csv", "tsv", "jsonl"):
-        return _table(file, chosen, known, "yes", named[0], named[1])
+    if chosen in TABLES:
+        return _table(file, chosen, known, True, named)
     _check_no_column(named[0], file, chosen)
     label = layout.label if layout.format == chosen else None
     if chosen == "numeric":
@@ -127,18 +133,12 @@ def checked(examples: Iterable[Example], known: Known) -> Iterator[Example]:
     for example in examples:
         where = f"{example.path}, line {example.line}"
         if example.channels != known.channels:
-            wanted, came = (_kind(channels) for channels in (known.channels, example.channels))
+            wanted, came = (kind_of(channels) for channels in (known.channels, example.channels))
             raise DataError(f"{where}: the model reads {wanted}, got {came}. Give a file of that kind, or a run that "
                             "was trained on this one")  # fmt: skip
         if isinstance(example.sequence, list):
             _check_words(example.sequence, known, where)
         yield example
-
-
-def _kind(channels: int) -> str:
-    if not channels:
-        return "text"
-    return f"series of {channels} number{'' if channels == 1 else 's'} a step"
 
 
 def _check_words(words: list[str], known: Known, where: str) -> None:
@@ -232,12 +232,11 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
         labels = "yes" if all(begins_with_label(row, known) for row in rows) else "no"
     if not named and format != "wide" and labels == "no":
         return _bare(file, known, "no")
-    table = numeric.read_rows(file, _label_column(layout, rows[0]), labelled=labels == "yes", wide=format == "wide")
-    if format != "wide":
-        _check_columns(file, len(table.names) - (table.label is not None), table.channels, layout)
-    place = f"column {(table.label or 0) + 1}"
-    note = f"{file.name}: sequences of numbers; the label in {place} is left out" if labels == "yes" else ""
-    examples = (Example(file, line, label, series, None) for line, label, series in table.series)
+    reader = Reader(format, known.cut, (None, _label_column(layout, rows[0]), None), labels == "yes")
+    examples = reader.read(file)
+    if format != "wide" and reader.columns:
+        _check_columns(file, reader.columns.width - reader.labelled, reader.channels, layout)
+    note = f"{file.name}: {reader}, which is left out" if reader.labelled else ""
     return New(checked(examples, known), note)
 
 
@@ -261,59 +260,21 @@ def _check_columns(file: Path, width: int, channels: Sequence[str], layout: Layo
                         f"{', '.join(channels[:4])}. {better}")  # fmt: skip
 
 
-def _ts(file: Path, known: Known, labels: Labels, format: Format) -> New:
-    table = ts.read(file)
-    examples = (Example(file, line, label, series, None) for line, label, series in table.rows)
-    return New(checked(examples, known))
-
-
-def _folder(file: Path, known: Known, labels: Labels, format: Format) -> New:
-    """Read each file of a folder, or of its folders of classes, as one text."""
-    paths = [path for _, _, path in files_by_class(file)]
-    paths += [path for path in sorted(file.iterdir()) if path.is_file() and not path.name.startswith(".")]
-    if not paths:
-        raise DataError(f"{file}: expected a folder of text files, got none")
-    if known.channels:
-        kind = _kind(known.channels)
-        raise DataError(f"{file} is a folder of texts, and the model reads {kind}: give a file of them")
-    examples = (Example(path, 1, "", CUTS[known.cut]("".join(read_lines(path))), None) for path in paths)
-    return New(checked(examples, known))
-
-
-def _tagged(file: Path, known: Known, labels: Labels, format: Format) -> New:
-    return _bare(file, replace(known, layout=replace(known.layout, format=format)), labels)
-
-
-READERS: dict[str, Callable[[Path, Known, Labels, Format], New]] = {
-    "numeric": _numeric, "wide": _numeric, "ts": _ts, "folder": _folder, "fasttext": _tagged, "lines": _tagged,
-}  # fmt: skip
-
-
-def _table(
-    file: Path, format: Any, known: Known, labels: Labels, text: str | None = None, label: str | None = None
-) -> New:
+def _table(file: Path, format: Format, known: Known, labelled: bool, named: Named) -> New:
     """Read a table by the columns of training, or by guesses where training knows none; the label may be missing."""
-    layout, table = known.layout, _named(file, format, known, [name for name in (text, label) if name])
+    layout, (text, label, _) = known.layout, named
+    table = _named(file, format, known, [name for name in (text, label) if name])
     there = text or layout.text or ""
     if text is None and there not in table.columns:
         there = _text_column(table, layout)
-    column = table.find(there)
-    labelled = label or layout.label or ""
-    if labels == "yes" and labelled not in table.columns and not label:
-        labelled = tables.choose(table, column, None, None).label
-    names = table.columns[table.find(labelled)] if labels == "yes" else None
-
-    def examples() -> Iterator[Example]:
-        for row, line in enumerate(table.lines):
-            where, value = f"{file}, line {line}", table.columns[column][row]
-            # an empty text is one unknown word, as an empty line is
-            empty = value == "" and not known.channels and names is None
-            read = [] if empty else sequence(value, known.cut, where, bool(known.channels))
-            yield Example(file, line, "" if names is None else label_of(names[row], where), read, None)
-
+    column, label_column = table.find(there), label or layout.label or ""
+    if labelled and label_column not in table.columns and not label:
+        label_column = tables.choose(table, column, None, None).label
+    reader = Reader(format, known.cut, named, labelled)
+    reader.columns, reader.numbers = Columns(column, label_column, None), bool(known.channels)
     guessed = "" if text or column == layout.text else " (guessed)"
     what = "text" if not known.channels else "series"
-    return New(checked(examples(), known), f"{file.name}: {what} in column {column!r}{guessed}")
+    return New(checked(reader.from_table(table), known), f"{file.name}: {what} in column {column!r}{guessed}")
 
 
 def _named(file: Path, format: str, known: Known, named: list[str]) -> Table:

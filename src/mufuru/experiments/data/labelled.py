@@ -20,7 +20,7 @@ from mufuru.experiments.data.examples import (
 )
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite
-from mufuru.experiments.data.readers import Example, Reader, guess_format
+from mufuru.experiments.data.readers import Example, Reader, guess_format, kind_of
 from mufuru.experiments.data.text import Cut
 
 FEW_FRACTIONS, FEW_NUMBERS, MANY_EACH = 10, 20, 20
@@ -109,12 +109,9 @@ def check_alike(parts: dict[str, list[Example]]) -> None:
     first = parts["train"][0]
     for example in (example for rows in parts.values() for example in rows):
         if example.channels != first.channels:
-            kinds = [
-                f"{row.channels} number{'' if row.channels == 1 else 's'} a step" if row.channels else "text"
-                for row in (first, example)
-            ]
-            raise DataError(f"{example.path}, line {example.line}: expected {kinds[0]}, as in line {first.line} of "
-                            f"{first.path.name}, got {kinds[1]}")  # fmt: skip
+            wanted, came = kind_of(first.channels), kind_of(example.channels)
+            raise DataError(f"{example.path}, line {example.line}: expected {wanted}, as in line {first.line} of "
+                            f"{first.path.name}, got {came}")  # fmt: skip
 
 
 def _labels(train: Sequence[Example]) -> tuple[str, ...]:

@@ -57,6 +57,11 @@ class Example(NamedTuple):
         return self.sequence.size(1) if isinstance(self.sequence, Tensor) else 0
 
 
+def kind_of(channels: int) -> str:
+    """Write what a sequence is."""
+    return f"series of {channels} number{'' if channels == 1 else 's'} a step" if channels else "text"
+
+
 def guess_format(path: Path, named: bool, label: str | None = None) -> Format:
     """Return the format by the name's ending, or by the content where nobody named columns beside that of the label."""
     if path.is_dir():
@@ -84,10 +89,13 @@ def labels_first(lines: list[str]) -> bool:
 
 
 class Reader:
-    """Reads the files of one data set; the first file decides which columns all of them are read by."""
+    """Reads the files of one data set; the first file decides which columns all of them are read by.
 
-    def __init__(self, format: Format, cut: Cut, named: Named) -> None:
-        self.format, self.cut, self.named = format, cut, named
+    Files that are not `labelled` may have labels, in a column of their own or as folders: they are left out.
+    """
+
+    def __init__(self, format: Format, cut: Cut, named: Named, labelled: bool = True) -> None:
+        self.format, self.cut, self.named, self.labelled = format, cut, named, labelled
         self.columns: Columns | None = None
         self.header: bool | None = None
         self.layout: Layout | None = None
@@ -118,7 +126,7 @@ class Reader:
 
     def rows(self, path: Path) -> list[Example]:
         """Read rows of numbers."""
-        table = numeric.read_rows(path, self.named[1], wide=self.format == "wide")
+        table = numeric.read_rows(path, self.named[1], labelled=self.labelled, wide=self.format == "wide")
         self.channels = self.channels or table.channels
         if self.columns is None:
             label = table.names[table.label or 0] if table.names else str(1 + (table.label or 0))
@@ -131,7 +139,7 @@ class Reader:
     def series(self, path: Path) -> list[Example]:
         """Read the format .ts."""
         table = ts.read(path)
-        if table.last == "nothing":
+        if self.labelled and table.last == "nothing":
             raise DataError(f"{path}: expected a line @classLabel true and a label behind every series, got none")
         channels = table.rows[0][2].size(1)
         self.read_as = f"series of {channels} channel{'' if channels == 1 else 's'}"
@@ -151,36 +159,47 @@ class Reader:
         return examples
 
     def folder(self, path: Path) -> list[Example]:
-        """Read a folder of text files for each class."""
+        """Read a folder of text files for each class; without labels, its own files too."""
+        files = list(files_by_class(path))
+        if not self.labelled:
+            files += [(None, "", file) for file in files_in(path)]
         self.read_as = "a folder of text files for each label"
         examples = [
             Example(file, 1, label, self._sequence("".join(read_lines(file)), str(file)), part)
-            for part, label, file in files_by_class(path)
+            for part, label, file in files
         ]
         if not examples:
-            raise DataError(f"{path}: expected a folder of text files for each label, such as {path}/good and "
-                            f"{path}/bad, got no file in such a folder")  # fmt: skip
+            each = f" for each label, such as {path}/good and {path}/bad" if self.labelled else ""
+            raise DataError(f"{path}: expected a folder of text files{each}, got none")
         return examples
 
     def table(self, path: Path) -> list[Example]:
         """Read a table, or JSON lines."""
         table = self._table(path)
         self.columns = self.columns or tables.choose(table, *self.named)
-        texts, labels = (table.columns[table.find(name)] for name in (self.columns.text, self.columns.label))
-        splits = table.columns.get(self.columns.split or "")
         if self.numbers is None:
-            self.numbers = self.cut == "words" and are_series(texts)
-        examples = []
-        for row, line in enumerate(table.lines):
-            where = f"{path}, line {line}"
-            part = None if splits is None else _part(splits[row], where)
-            label, sequence = label_of(labels[row], where), self._sequence(texts[row], where)
-            examples.append(Example(path, line, label, sequence, part))
+            self.numbers = self.cut == "words" and are_series(table.columns[table.find(self.columns.text)])
+        examples = self.from_table(table)
         channels = examples[0].channels
         many = f"series of {channels} channel{'' if channels == 1 else 's'}" if channels else "text"
         self.read_as = self.columns.described(many)
         if self.numbers:
             self.read_as += "; its rows of numbers are words with --cut blanks"
+        return examples
+
+    def from_table(self, table: Table) -> list[Example]:
+        """Return the examples in the chosen columns of a table."""
+        assert self.columns is not None
+        texts = table.columns[table.find(self.columns.text)]
+        labels = table.columns[table.find(self.columns.label)] if self.labelled else None
+        splits = table.columns.get(self.columns.split or "")
+        examples = []
+        for row, line in enumerate(table.lines):
+            where = f"{table.path}, line {line}"
+            text = self._sequence(texts[row], where)
+            label = "" if labels is None else label_of(labels[row], where)
+            part = None if splits is None else _part(splits[row], where)
+            examples.append(Example(table.path, line, label, text, part))
         return examples
 
     def _table(self, path: Path) -> Table:
@@ -192,7 +211,7 @@ class Reader:
         return tables.with_names(path, cells, self.header)
 
     def _sequence(self, value: Any, where: str) -> list[str] | Tensor:
-        return sequence(value, self.cut, where, bool(self.numbers))
+        return sequence(value, self.cut, where, bool(self.numbers), empty=not self.labelled)
 
 
 READERS = {
@@ -231,10 +250,13 @@ def files_by_class(path: Path) -> Iterator[tuple[str | None, str, Path]]:
             return
         for folder in classes:
             if folder.name != UNLABELLED:
-                files = (file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith("."))
-                yield from ((None, folder.name, file) for file in files)
+                yield from ((None, folder.name, file) for file in files_in(folder))
     except OSError as error:
         raise DataError(f"{path} cannot be read as a folder of text files ({error.strerror}): check it") from None
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
 
 
 def are_series(texts: Sequence[Any]) -> bool:
@@ -245,16 +267,16 @@ def are_series(texts: Sequence[Any]) -> bool:
         return False
 
 
-def sequence(value: Any, cut: Cut, where: str, numbers: bool = False) -> list[str] | Tensor:
+def sequence(value: Any, cut: Cut, where: str, numbers: bool = False, empty: bool = False) -> list[str] | Tensor:
     """Return the tokens of a text or of a list of them, or (steps, channels) of a list of numbers; with `numbers` of a
-    text that begins with one too."""
+    text that begins with one too. Only with `empty` may a text have no tokens."""
     if numbers and isinstance(value, str) and is_number(value.lstrip("[ ").replace(",", " ").partition(" ")[0]):
         try:
             return values(value)
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
     if isinstance(value, str):
-        if tokens := CUTS[cut](value):
+        if (tokens := CUTS[cut](value)) or empty:
             return tokens
         raise DataError(f"{where}: expected a text, got an empty one. Leave the line out")
     if not isinstance(value, list) or not value:
