@@ -71,7 +71,7 @@ def test_a_range_with_a_number_is_a_list() -> None:
 def test_two_settings_share_a_value() -> None:
     (axis,) = space("input_dropout+output_dropout=0.1,0.3").axes
     assert axis.title == "input_dropout+output_dropout"
-    both = changed(CONFIG, axis.settings(0.3)).regularisation
+    both = changed(CONFIG, space("input_dropout+output_dropout=0.1,0.3").settings([0.3])).regularisation
     assert (both.input_dropout, both.output_dropout) == (0.3, 0.3)
 
 

@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -21,6 +22,15 @@ DIGITS = 4
 
 COMBINATIONS = 1000
 """Maximum combinations of settings to look through for one that is allowed."""
+
+
+PLAIN: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("a whole number", int),
+    float: ("a number", float),
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+    str: ("a text", str),
+}
+"""How values of each type are described and read."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +72,6 @@ class Axis:
             return self.values[draws.below(len(self.values))]
         return self.at(draws.bits(53) / 2**53)
 
-    def settings(self, value: Any) -> Values:
-        return dict.fromkeys(self.names, value)
-
 
 @dataclass(frozen=True)
 class Space:
@@ -83,20 +90,18 @@ class Space:
         for axis in reversed(self.axes):
             number, place = divmod(number, len(axis.values))
             chosen.append(axis.values[place])
-        return self._settings(chosen[::-1])
+        return self.settings(chosen[::-1])
 
     def random(self, number: int, seed: int) -> Values:
         """Return the settings of a trial, set by its number and the seed; lists are drawn without repetition."""
         if self.size is not None:
             return self.grid(int(permutation(self.size, "sweep", seed)[number]))
         draws = Draws("sweep", seed, number)
-        return self._settings([axis.draw(draws) for axis in self.axes])
+        return self.settings([axis.draw(draws) for axis in self.axes])
 
-    def _settings(self, values: Sequence[Any]) -> Values:
-        settings: Values = {}
-        for axis, value in zip(self.axes, values, strict=True):
-            settings |= axis.settings(value)
-        return settings
+    def settings(self, values: Sequence[Any]) -> Values:
+        """Return settings by their names, given the value of every axis."""
+        return {name: value for axis, value in zip(self.axes, values, strict=True) for name in axis.names}
 
 
 def parse_space(texts: Sequence[str], config: Any) -> Space:
@@ -106,26 +111,23 @@ def parse_space(texts: Sequence[str], config: Any) -> Space:
     if repeated := [name for name in names if names.count(name) > 1]:
         raise SettingError(f"--over has {repeated[0]} twice: give all its values after one name")
     for axis, text in zip(axes, texts, strict=True):
-        others = [other for other in axes if other is not axis]
         for value in axis.samples:
-            if reason := refusal(axis.settings(value), others, config):
+            choices = ((value,) if one is axis else one.samples for one in axes)
+            if reason := refusal(Space(tuple(axes)), islice(product(*choices), COMBINATIONS), config):
                 raise SettingError(f"--over {text}: {reason}")
     return Space(tuple(axes))
 
 
-def refusal(settings: Values, others: Sequence[Axis], config: Any) -> str:
-    """Return why no combination with other settings allows these; empty if one does."""
-    first = ""
-    for values in islice(product(*(axis.samples for axis in others)), COMBINATIONS):
-        both = dict(settings)
-        for axis, value in zip(others, values, strict=True):
-            both |= axis.settings(value)
+def refusal(space: Space, combinations: Iterable[Sequence[Any]], config: Any) -> str:
+    """Return why the settings allow none of some combinations of values; empty if they allow one."""
+    reasons = []
+    for values in combinations:
         try:
-            changed(config, both)
+            changed(config, space.settings(values))
             return ""
         except SettingError as error:
-            first = first or str(error)
-    return first
+            reasons.append(str(error))
+    return reasons[0]
 
 
 def parse_axis(text: str, config: Any) -> Axis:
@@ -171,8 +173,8 @@ def parse_values(names: tuple[str, ...], text: str, hints: Sequence[Any]) -> Axi
 
 def parse_range(names: tuple[str, ...], text: str, log: bool, parts: list[str], hints: Sequence[Any]) -> Axis:
     """Return a range, or a number of values from one: log:1e-4:1e-2:5."""
-    plain = [unwrapped(hint)[0] for hint in hints]
-    if any(hint not in ((int,), (float,)) for hint in plain):
+    plain = [set(allowed(hint)) - {None} for hint in hints]
+    if any(kinds not in ({int}, {float}) for kinds in plain):
         raise SettingError(f"--over {names[0]}={text}: {names[0]} is not a number: list its values as A,B,C")
     try:
         low, high, count = float(parts[0]), float(parts[1]), [int(part) for part in parts[2:]]
@@ -182,7 +184,7 @@ def parse_range(names: tuple[str, ...], text: str, log: bool, parts: list[str], 
         raise SettingError(f"--over {names[0]}={text}: expected LOW below HIGH, such as log:1e-4:1e-2 or uniform:0:0.5")
     if log and low <= 0:
         raise SettingError(f"--over {names[0]}={text}: a logarithmic range begins above 0")
-    axis = Axis(names, (), low, high, log, whole=(int,) in plain)
+    axis = Axis(names, (), low, high, log, whole={int} in plain)
     if not count:
         return axis
     if count[0] < 2:
@@ -191,44 +193,28 @@ def parse_range(names: tuple[str, ...], text: str, log: bool, parts: list[str], 
     return Axis(names, tuple(dict.fromkeys(values)), low, high, log, axis.whole)
 
 
-def unwrapped(hint: Any) -> tuple[tuple[Any, ...], bool]:
-    """Return the types that a setting may have, or its allowed values, and whether None is allowed."""
-    optional = False
-    if get_origin(hint) in (Union, types.UnionType):
-        inner = [one for one in get_args(hint) if one is not type(None)]
-        optional = len(inner) < len(get_args(hint))
-        hint = inner[0] if len(inner) == 1 else Union[tuple(inner)]  # noqa: UP007
-    if get_origin(hint) is Literal:
-        allowed = get_args(hint)
-        return tuple(one for one in allowed if one is not None), optional or None in allowed
-    return (hint,), optional
+def allowed(hint: Any) -> list[Any]:
+    """Return the types and the values that a setting may have."""
+    if get_origin(hint) in (Union, types.UnionType, Literal):
+        return [one for part in get_args(hint) for one in allowed(part)]
+    return [None if hint is type(None) else hint]
 
 
 def parse_value(name: str, text: str, hint: Any) -> Any:
     """Return the value that a text stands for in a setting of this type."""
-    kinds, optional = unwrapped(hint)
-    if optional and text in ("None", "none"):
+    kinds = allowed(hint)
+    if None in kinds and text in ("None", "none"):
         return None
     for kind in kinds:
-        if kind is bool and text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        if kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-        if kind is str or (not isinstance(kind, type) and str(kind) == text):
-            return text if kind is str else kind
-    raise SettingError(f"--over {name}: expected {expected(kinds)}, got {text!r}")
-
-
-def expected(kinds: tuple[Any, ...]) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false"}
-    if len(kinds) == 1 and isinstance(kinds[0], type):
-        return words.get(kinds[0], "a single value")
-    if any(isinstance(kind, type) or get_origin(kind) for kind in kinds):
-        return "a setting with a single value"
-    return " or ".join(map(str, kinds))
+        if kind in PLAIN:
+            with suppress(ValueError, KeyError):
+                return PLAIN[kind][1](text)
+        elif not isinstance(kind, type) and str(kind) == text:
+            return kind
+    words = [PLAIN[kind][0] if kind in PLAIN else str(kind) for kind in kinds if kind is not None]
+    compound = any(kind not in PLAIN and (isinstance(kind, type) or get_origin(kind)) for kind in kinds)
+    expected = "a setting with a single value" if compound else " or ".join(words)
+    raise SettingError(f"--over {name}: expected {expected}, got {text!r}")
 
 
 def changed(settings: T, changes: Mapping[str, Any]) -> T:
