@@ -71,21 +71,18 @@ def plot(space: Space, made: Made) -> Figure:
 def _panel(axes: Axes, axis: Axis, made: Made) -> None:
     shown = [trial for trial in made.trials if trial.last is not None]
     places = _places(axes, axis, shown)
-    best = made.best
-    groups = {
-        "finished": [trial for trial in shown if trial.state == "finished" and trial is not best],
-        "not finished": [trial for trial in shown if trial.state != "finished"],
-        "best": [best] if best else [],
+    looks: dict[str, tuple[str, str, int]] = {
+        "finished": (CELLS["gru"].colour, "o", 5),
+        "not finished": ("#999999", "x", 5),
+        "best": (CELLS["mufuru"].colour, "*", 12),
     }
-    looks: dict[str, Any] = {
-        "finished": {"color": CELLS["gru"].colour, "marker": "o", "markersize": 5},
-        "not finished": {"color": "#999999", "marker": "x", "markersize": 5},
-        "best": {"color": CELLS["mufuru"].colour, "marker": "*", "markersize": 12},
-    }
-    for name, trials in groups.items():
-        if trials:
-            y = [trial.last for trial in trials if trial.last is not None]
-            axes.plot([places[trial.number] for trial in trials], y, linestyle="", label=name, **looks[name])
+    groups = {trial.number: "finished" if trial.state == "finished" else "not finished" for trial in shown}
+    if made.best:
+        groups[made.best.number] = "best"
+    for name, (colour, marker, size) in looks.items():
+        if points := [(places[trial.number], trial.last) for trial in shown if groups[trial.number] == name]:
+            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": size}
+            axes.plot(*zip(*points, strict=True), linestyle="", label=name, **look)
     axes.set_xlabel(axis.title)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
 

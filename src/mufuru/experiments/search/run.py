@@ -87,11 +87,13 @@ class Search:
         return Job(name, self.kind, self.settings_of(number), root / name, cost=0.0 if self.endless else 1.0)
 
 
+@dataclass(frozen=True)
 class Made:
     """Outcome of a search."""
 
-    def __init__(self, trials: list[Trial], metric: str, higher_is_better: bool) -> None:
-        self.trials, self.metric, self.higher_is_better = trials, metric, higher_is_better
+    trials: list[Trial]
+    metric: str
+    higher_is_better: bool
 
     @property
     def ranked(self) -> list[Trial]:
@@ -161,7 +163,7 @@ class Trials:
 
     def take_up(self) -> None:
         """Find the trials that finished after the state was last written; replay those that ended in the halving."""
-        for trial in self.state.trials.values():
+        for trial in self.state.trials:
             job = self.search.job(trial.number, self.where.root)
             if trial.state in ("begun", "failed") and is_finished(job, self.where.store):
                 self.finish(trial, job.folder)
@@ -170,7 +172,7 @@ class Trials:
 
     def make(self, quiet: bool) -> None:
         """Make as many trials as the budget allows."""
-        trials, search = self.state.trials.values(), self.search
+        trials, search = self.state.trials, self.search
         over = [trial for trial in trials if trial.state in ("finished", "stopped early")]
         self.unfinished.extend(trial for trial in trials if trial not in over and trial.number < search.limit)
         left, seconds = search.limit - len(over), (search.hours or 0.0) * 3600 - self.before
@@ -210,7 +212,8 @@ class Trials:
             number = len(self.state.trials)
             if number >= self.search.limit:
                 return None
-            trial = self.state.trials[number] = Trial(number, self.search.values(number))
+            trial = Trial(number, self.search.values(number))
+            self.state.trials.append(trial)
         self.running[trial.name] = trial
         self.journal.save()
         return self.search.job(trial.number, self.where.root)
@@ -247,7 +250,7 @@ def run(search: Search, where: Where, quiet: bool = False) -> Made:
         plan = Trials(search, where, journal, metric, higher)
         plan.take_up()
         plan.make(quiet)
-        made = Made(list(journal.state.trials.values()), metric, higher)
+        made = Made(journal.state.trials, metric, higher)
         if where.store and (best := made.best):
             fetch_weights(Remote(where.store) / best.name, RunFolder(where.root / best.name))
     return made

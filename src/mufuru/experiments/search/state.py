@@ -53,9 +53,9 @@ class State:
 
     about: dict[str, Any]
     """Task, settings, and what is searched over and how: a folder has one search."""
-    trials: dict[int, Trial] = field(default_factory=dict)
     seconds: float = 0.0
     """Time spent, over all sessions."""
+    trials: list[Trial] = field(default_factory=list)
 
 
 class Journal:
@@ -80,8 +80,7 @@ class Journal:
         else:
             return
         try:
-            trials = {trial["number"]: Trial(**trial) for trial in content["trials"]}
-            there = State(content["about"], trials, content["seconds"])
+            there = State(content["about"], content["seconds"], [Trial(**trial) for trial in content["trials"]])
         except (KeyError, TypeError):
             raise PlaceError(f"{NAME} in {place} is damaged: choose another --output") from None
         if different := [key for key, value in self.state.about.items() if there.about.get(key) != value]:
@@ -93,18 +92,17 @@ class Journal:
 
     def save(self) -> None:
         """Write the state, whole or not at all."""
-        state = self.state
-        trials = [asdict(trial) for trial in state.trials.values()]
-        text = json.dumps({"about": state.about, "seconds": round(state.seconds, 3), "trials": trials}, indent=1)
+        state = asdict(self.state) | {"seconds": round(self.state.seconds, 3)}
+        content = json.dumps(state, indent=1).encode() + b"\n"
         try:
-            write_atomically(self.path, text.encode() + b"\n")
+            write_atomically(self.path, content)
         except OSError as error:
             raise Failure(
                 f"cannot write {self.path} ({error.strerror or error}): what was saved before is untouched. Make room, "
                 "then repeat the command"
             ) from error
         if self.remote:
-            self.remote.write(NAME, text.encode() + b"\n")
+            self.remote.write(NAME, content)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
