@@ -48,7 +48,7 @@ def looks_numeric(path: Path, label: str | None = None) -> bool:
     """Return whether the first lines of a file are of this layout: three fields or more, all but the label numbers, and
     no usual name of a column of texts."""
     lines = [line for line, _ in zip(read_lines(path), range(2), strict=False) if line.strip()]
-    rows = [_fields(line, lines[0]) for line in lines]
+    rows = [fields_of(line, lines[0]) for line in lines]
     if not rows or any(name.casefold() in TEXT for name in rows[0]):
         return False
     # the first line may have names; then the second decides
@@ -60,7 +60,7 @@ def looks_numeric(path: Path, label: str | None = None) -> bool:
 
 def looks_wide(path: Path) -> bool:
     """Return whether the columns are named after several channels and the label is not the first column."""
-    names = _fields(first := next(read_lines(path), ""), first)
+    names = fields_of(first := next(read_lines(path), ""), first)
     place = _label_place(names)
     return place > 0 and len(_steps([name for other, name in enumerate(names) if other != place]) or ()) > 1
 
@@ -69,7 +69,7 @@ def read_rows(path: Path, label: str | None = None, *, labelled: bool = True, wi
     """Return all sequences of a file; `label` is the name or the place of the label's column, `labelled` whether there
     is one, and `wide` whether the columns are named after channels."""
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
-    rows = [(number, _fields(line, lines[0][1])) for number, line in lines]
+    rows = [(number, fields_of(line, lines[0][1])) for number, line in lines]
     names = rows.pop(0)[1] if rows and len(rows[0][1]) > 1 and not any(map(_is_value, rows[0][1][1:])) else []
     if not rows:
         raise DataError(f"{path} is empty: expected a label and the values of a sequence in each line")
@@ -142,27 +142,25 @@ def _row(fields: list[str], label: int | None, order: list[list[int]] | None, wh
     """Return the label and the values of a row."""
     if label is not None and label >= len(fields):
         raise DataError(f"{where}: expected a label in column {label + 1}, got {len(fields)} columns")
-    name = "" if label is None else _label(fields[label], where)
+    if label is not None and fields[label].casefold() in MISSING:
+        raise DataError(f"{where}: expected a label in the first place, got none")
+    name = "" if label is None else label_of(fields[label])
     if order is None:
-        return name, _values([field for place, field in enumerate(fields) if place != label], where)
+        return name, of_steps([[field] for place, field in enumerate(fields) if place != label], where)
     if max(map(max, order)) >= len(fields):
         raise DataError(f"{where}: expected {1 + max(map(max, order))} columns as in the first line, got {len(fields)}")
-    steps = [[fields[place] for place in step] for step in order]
-    while steps and all(field.casefold() in MISSING for field in steps[-1]):
-        steps.pop()
-    if not steps:
-        raise DataError(f"{where}: expected the values of its steps, got none")
-    return name, _checked(steps, where)
+    return name, of_steps([[fields[place] for place in step] for step in order], where)
 
 
 def values(line: str) -> Tensor:
     """Return a sequence without a label, (steps, 1)."""
-    return _values(_fields(line, line), "a sequence")
+    return of_steps([[field] for field in fields_of(line)], "a sequence")
 
 
-def fields_of(line: str) -> list[str]:
-    """Return the fields of a line by itself."""
-    return _fields(line, line)
+def fields_of(line: str, first: str | None = None) -> list[str]:
+    """Return the fields of a line, separated as in the first line, or as in itself."""
+    separator = next((mark for mark in ("\t", ",") if mark in (first or line)), None)
+    return [field.strip() for field in line.strip("\n").split(separator)] if separator else line.split()
 
 
 def label_of(field: str) -> str:
@@ -170,36 +168,20 @@ def label_of(field: str) -> str:
     return str(int(float(field))) if is_finite(field) and float(field).is_integer() else field
 
 
-def _fields(line: str, first: str) -> list[str]:
-    """Return the fields of a line, separated as in the first."""
-    separator = next((mark for mark in ("\t", ",") if mark in first), None)
-    return [field.strip() for field in line.strip("\n").split(separator)] if separator else line.split()
-
-
 def _is_value(field: str) -> bool:
     return field.casefold() in MISSING or is_number(field)
 
 
-def _label(field: str, where: str) -> str:
-    if field.casefold() in MISSING:
-        raise DataError(f"{where}: expected a label in the first place, got none")
-    return label_of(field)
-
-
-def _values(fields: list[str], where: str) -> Tensor:
-    while fields and fields[-1].casefold() in MISSING:
-        fields.pop()
-    if not fields:
+def of_steps(steps: list[Sequence[str]], where: str) -> Tensor:
+    """Return (steps, channels); the last steps may be missing."""
+    while steps and all(field.casefold() in MISSING for field in steps[-1]):
+        steps.pop()
+    if not steps:
         raise DataError(f"{where}: expected the values of its steps, got none")
-    return _checked([[field] for field in fields], where)
-
-
-def _checked(steps: list[list[str]], where: str) -> Tensor:
-    """Return (steps, channels)."""
     for step, fields in enumerate(steps, 1):
-        for field in fields:
+        for channel, field in enumerate(fields, 1):
             if not is_finite(field):
-                raise DataError(f"{where}: expected a number for step {step}, got "
-                                f"{repr(field) if field else 'nothing'}. Only the last values of a sequence may be "
-                                "missing")  # fmt: skip
+                place = f"step {step} of channel {channel}" if len(fields) > 1 else f"step {step}"
+                raise DataError(f"{where}: expected a number for {place}, got {repr(field) if field else 'nothing'}. "
+                                "Only the last values of a sequence may be missing")  # fmt: skip
     return torch.tensor([[float(field) for field in fields] for fields in steps], dtype=torch.float32)

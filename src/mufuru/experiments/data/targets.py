@@ -73,12 +73,12 @@ def guess_target(path: Path, format: Format, taken: Sequence[str | None]) -> str
         table = tables.with_names(path, cells, header)
     used = [table.find(name) for name in taken if name is not None]
     numeric = [name for name, values in table.columns.items() if name not in used and all(map(is_number, values))]
-    known = [name for usual in USUAL for name in numeric if name.strip().casefold() == usual]
+    known = tables.usual(numeric, USUAL)
     if not known and len(numeric) != 1:
         reason = f"the columns {', '.join(numeric)} hold numbers" if numeric else "no column holds numbers alone"
         raise DataError(f"{path}: expected one column of numbers as the target, and {reason}: name it with "
                         f"--target-column; there are {', '.join(table.columns)}")  # fmt: skip
-    return (known or numeric)[0]
+    return known or numeric[0]
 
 
 def examples(rows: Sequence[Example]) -> Examples:

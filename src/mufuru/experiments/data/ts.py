@@ -6,17 +6,14 @@ channels it means that the series is shorter, elsewhere it is refused. Time stam
 """
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from mufuru.experiments.data import DataError
-from mufuru.experiments.data.lines import is_finite, read_lines
-
-MISSING = ("", "?", "nan")
+from mufuru.experiments.data import DataError, numeric
+from mufuru.experiments.data.lines import read_lines
 
 
 @dataclass(frozen=True)
@@ -67,21 +64,5 @@ def _series(line: str, labelled: bool, where: str) -> tuple[str, Tensor]:
     *channels, label = line.split(":") if labelled else (*line.split(":"), "")
     if labelled and (not label.strip() or not channels):
         raise DataError(f"{where}: expected values, a colon and a label, got {line[:40]!r}")
-    fields = [_without_end([field.strip() for field in channel.split(",")]) for channel in channels]
-    steps = max(map(len, fields))
-    for channel, values in enumerate(fields, 1):
-        if len(values) != steps or not steps:
-            raise DataError(f"{where}: expected as many values in every channel, got {steps} and {len(values)} in "
-                            f"channel {channel}")  # fmt: skip
-        for step, field in enumerate(values, 1):
-            if not is_finite(field):
-                raise DataError(f"{where}: expected a number for step {step} of channel {channel}, got {field!r}. Only "
-                                "the last values of a series may be missing")  # fmt: skip
-    numbers = np.array([[float(field) for field in channel] for channel in fields], np.float32)
-    return label.strip(), torch.from_numpy(np.ascontiguousarray(numbers.T))
-
-
-def _without_end(fields: list[str]) -> list[str]:
-    while fields and fields[-1].casefold() in MISSING:
-        fields.pop()
-    return fields
+    fields = [[field.strip() for field in channel.split(",")] for channel in channels]
+    return label.strip(), numeric.of_steps(list(zip_longest(*fields, fillvalue="")), where)
