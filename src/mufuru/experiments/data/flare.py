@@ -52,23 +52,17 @@ def load(language: str, folder: str | Path | None = None) -> dict[str, Strings]:
 
 
 def _strings(language: str, place: str, folder: str | Path | None) -> Strings:
-    texts, labels = (_lines(f"{language}/{place}{name}", folder) for name in FILES)
+    files = (_file(f"{language}/{place}{name}", folder) for name in FILES)
+    texts, labels = (file.read_text(encoding="utf-8").splitlines() for file in files)
     return [(tuple(text.split()), label == "1") for text, label in zip(texts, labels, strict=True)]
 
 
-def _lines(path: str, folder: str | Path | None) -> list[str]:
-    file = _downloaded(path) if folder is None else _given(path, Path(folder))
-    return file.read_text(encoding="utf-8").splitlines()
-
-
-def _downloaded(path: str) -> Path:
-    inside, _, name = path.rpartition("/")
-    return fetch(Remote(name, checksums()[path], (ADDRESS + path,)), data_folder() / "flare" / inside)
-
-
-def _given(path: str, folder: Path) -> Path:
-    """Return a file in a user's folder, or in its folder `flare`."""
+def _file(path: str, folder: str | Path | None) -> Path:
+    """Return a file in a user's folder, or in its folder `flare`; or a downloaded one."""
+    if folder is None:
+        inside, _, name = path.rpartition("/")
+        return fetch(Remote(name, checksums()[path], (ADDRESS + path,)), data_folder() / "flare" / inside)
     wanted = "expected the files of FLaRe there. Leave the folder out to have them downloaded"
-    file = own_file(folder, ["flare"], [path], wanted)
+    file = own_file(Path(folder), ["flare"], [path], wanted)
     check_published(file, checksums()[path], file, "FLaRe")
     return file
