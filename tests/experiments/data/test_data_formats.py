@@ -182,3 +182,11 @@ def test_numbers_to_predict_are_the_reason_that_is_told(tmp_path: Path) -> None:
     for more in ({}, {"test": test}):
         with pytest.raises(DataError, match="look like numbers to predict"):
             labelled.load(path, **more)
+
+
+@pytest.mark.parametrize("mark", ["", "__label__"])
+def test_the_end_of_a_line_is_no_character(tmp_path: Path, mark: str) -> None:
+    """It would be a token in training that no text has in predictions."""
+    path = write(tmp_path / "a.txt", f"{mark}a xy\n{mark}b z\n" * 10)
+    found = labelled.load(path, cut="characters")
+    assert {"".join(text) for text in found.train.sequences} == {"xy", "z"}

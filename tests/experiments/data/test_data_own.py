@@ -20,7 +20,7 @@ def write(path: Path, text: str) -> Path:
 def test_targets_are_guessed_and_held_out(tmp_path: Path) -> None:
     data = targets.load(write_rooms(tmp_path / "rooms.csv"))
     assert data.description == (
-        "rooms.csv: sequence in column 'description' (guessed), target in column 'price' (guessed); 48 training, "
+        "rooms.csv: text in column 'description' (guessed), target in column 'price' (guessed); 48 training, "
         "6 validation, 6 test examples; validation and test held out of training with seed 0"
     )
     every = [(text, target) for part in (data.train, data.valid, data.test)

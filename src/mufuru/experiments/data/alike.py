@@ -8,6 +8,7 @@ label of training, they have labels. A file of the other kind, text for numbers 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -71,7 +72,7 @@ def read(
         name = "--format" if format else "--text-column"
         raise DataError(f"{name} is for a file: name one, or write it to a file first")
     if file is None:
-        return _stream(known, labels)
+        return New(checked(_lines(*read_input(None), known, labels), known))
     form = format or format_of(file, known)
     if form in TABLES:
         return _table(file, form, known, labels == "yes", (text, None, None))
@@ -119,7 +120,7 @@ def labelled(file: Path, known: Known, format: Format | None = None, named: Name
     examples = reader.read(file)
     if chosen == "numeric" and reader.columns:
         _check_columns(file, reader.columns.width - 1, reader.channels, layout)
-    return New(checked(examples, known), f"{file.name}: {reader}")
+    return New(checked(examples, known), f"{file.name}: {reader.read_as}")
 
 
 def _check_no_column(text: str | None, file: Path, format: str) -> None:
@@ -149,10 +150,6 @@ def _check_words(words: list[str], known: Known, where: str) -> None:
                         "texts, or a run that was trained on series")  # fmt: skip
 
 
-def _stream(known: Known, labels: Labels) -> New:
-    return New(checked(_lines(*read_input(None), known, labels), known))
-
-
 def _bare(file: Path, known: Known, labels: Labels) -> New:
     """Read one text per line; drop the labels where every line begins with one of training."""
     if labels == "guess" and not known.channels:
@@ -178,8 +175,10 @@ def _lines(lines: Iterable[str], place: Path, known: Known, labels: Labels) -> I
 
 
 def _of_line(line: str, known: Known, labels: Labels) -> list[str] | Tensor:
-    if line.lstrip().startswith("{") and isinstance(value := _parsed(line), dict):
-        return sequence(_value(value, known.layout.text), known.cut, "the object", bool(known.channels))
+    if line.lstrip().startswith("{"):
+        with suppress(json.JSONDecodeError, RecursionError):
+            value = _value(json.loads(line), known.layout.text)
+            return sequence(value, known.cut, "the object", bool(known.channels))
     if not known.channels:
         if line.startswith(FASTTEXT):
             line = split_label(line, "fasttext", "the line")[1]
@@ -193,13 +192,6 @@ def _of_line(line: str, known: Known, labels: Labels) -> list[str] | Tensor:
         raise DataError(f"expected a label of the model in the first column, as in the lines before, got {label!r}. If "
                         "the lines have no labels, give --labels no")  # fmt: skip
     return values("\t".join(fields))
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (json.JSONDecodeError, RecursionError):
-        return None
 
 
 def _value(value: dict[str, Any], column: str | None) -> Any:
@@ -236,7 +228,7 @@ def _numeric(file: Path, known: Known, labels: Labels, format: Format) -> New:
     examples = reader.read(file)
     if format != "wide" and reader.columns:
         _check_columns(file, reader.columns.width - reader.labelled, reader.channels, layout)
-    note = f"{file.name}: {reader}, which is left out" if reader.labelled else ""
+    note = f"{file.name}: {reader.read_as}, which is left out" if reader.labelled else ""
     return New(checked(examples, known), note)
 
 

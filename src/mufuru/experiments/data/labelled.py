@@ -56,7 +56,7 @@ def load(
                       "a single long one")  # fmt: skip
     held, seed, drawn = missing_parts(rows, given)
     try:
-        parts = {part: _examples(part_rows, labels, part) for part, part_rows in rows.items()}
+        parts = {part: examples_of(part_rows, labels, f"the {PARTS[part]} part") for part, part_rows in rows.items()}
         if held:
             train, chosen = parts["train"], stratified(parts["train"].targets, list(held.values()), seed)
             parts |= {part: train.take(taken) for part, taken in zip(("train", *held), chosen, strict=True)}
@@ -64,7 +64,9 @@ def load(
         # numbers to predict have no label twice: that is the reason to tell
         raise DataError(doubts[0] or str(error)) from None
     guessed = " (guessed)" if format is None and reader.format in ("numeric", "wide", "lines", "fasttext") else ""
-    description = f"{paths['train'].name}: {reader}{guessed}; {len(labels)} labels; {counted(parts)} examples{drawn}"
+    description = (
+        f"{paths['train'].name}: {reader.read_as}{guessed}; {len(labels)} labels; {counted(parts)} examples{drawn}"
+    )
     kind: Kind = "numeric" if rows["train"][0].channels else "text"
     sets = parts["train"], parts["valid"], parts["test"]
     return Labelled(kind, labels, *sets, description, reader.layout, tuple(filter(None, doubts)))
@@ -123,17 +125,12 @@ def _labels(train: Sequence[Example]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=(lambda label: (float(label), label)) if by_size else None))
 
 
-def examples_of(rows: Sequence[Example], labels: Sequence[str]) -> Examples:
-    """Return the examples of another file, with the labels of training."""
-    return _examples(rows, labels, "")
-
-
-def _examples(rows: Sequence[Example], labels: Sequence[str], part: str) -> Examples:
+def examples_of(rows: Sequence[Example], labels: Sequence[str], where: str = "this file") -> Examples:
+    """Return examples with the ids of their labels; one that is not in training is refused."""
     ids = {label: number for number, label in enumerate(labels)}
     for row in rows:
         if row.label not in ids:
             known = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
-            where = f"the {PARTS[part]} part" if part else "this file"
             raise DataError(f"{row.path}, line {row.line}: the label {row.label!r} is in {where} and never in "
                             f"training, which has {known}. Correct it, or leave the line out")  # fmt: skip
     targets = torch.tensor([ids[row.label] for row in rows], dtype=torch.int64)

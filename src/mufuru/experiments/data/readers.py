@@ -106,9 +106,6 @@ class Reader:
         self.channels: list[str] = []
         """Channels in the names of the columns."""
 
-    def __str__(self) -> str:
-        return self.read_as
-
     def read(self, path: Path) -> list[Example]:
         """Return the examples of a file or folder."""
         examples = READERS[self.format](self, path)
@@ -225,18 +222,13 @@ READERS = {
 
 def split_label(line: str, format: str, where: str) -> tuple[str, str]:
     """Return label and text of a line."""
-    label, _, text = line.strip().partition(" ") if format == "fasttext" else _first_word(line)
+    label, text = [*line.split(maxsplit=1), ""][:2]
     if format == "fasttext":
         if not label.startswith(FASTTEXT) or label == FASTTEXT:
             raise DataError(f"{where}: expected {FASTTEXT} and a label, then a text, got {line.strip()[:40]!r}")
-        if text.lstrip().startswith(FASTTEXT):
+        if text.startswith(FASTTEXT):
             raise DataError(f"{where}: expected one label, got several. Keep one, or leave the line out")
-    return label.removeprefix(FASTTEXT), text
-
-
-def _first_word(line: str) -> tuple[str, str, str]:
-    label, *rest = line.split(maxsplit=1)
-    return label, "", rest[0] if rest else ""
+    return label.removeprefix(FASTTEXT), text.rstrip()
 
 
 def files_by_class(path: Path) -> Iterator[tuple[str | None, str, Path]]:

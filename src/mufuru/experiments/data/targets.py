@@ -47,14 +47,12 @@ def load(
     if float(parts["train"].targets.min()) == float(parts["train"].targets.max()):
         raise DataError(f"{path}: all training examples have the target {float(parts['train'].targets[0]):g}: expected "
                         "numbers that differ")  # fmt: skip
-    columns = reader.columns if form in TABLES else None
-    where = str(reader).replace("the label in", "the target in")
-    if columns is not None:
-        where = (f"sequence in column {columns.text!r}{' (guessed)' if text is None else ''}, target in column "
-                 f"{columns.label!r}{' (guessed)' if target is None else ''}")  # fmt: skip
+    where = reader.read_as.replace("label in", "target in")
+    if form in TABLES and target is None:
+        where = where.replace(f"target in column {column!r}", f"target in column {column!r} (guessed)")
     description = f"{paths['train'].name}: {where}; {counted(parts)} examples{drawn}"
     kind: Kind = "numeric" if rows["train"][0].channels else "text"
-    name = "target" if columns is None else columns.label
+    name = reader.columns.label if reader.columns and form in TABLES else "target"
     return Labelled(kind, (name,), parts["train"], parts["valid"], parts["test"], description, reader.layout)
 
 
