@@ -14,7 +14,7 @@ from commands import assert_refused, command
 
 from mufuru.experiments.data import text, tokenise
 from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs
-from mufuru.experiments.data.tokenise import Request
+from mufuru.experiments.data.text import Request
 from mufuru.experiments.data.vocabulary import Vocabulary
 from mufuru.experiments.tasks.lm.config import DataConfig
 from mufuru.experiments.tasks.lm.task import Windows

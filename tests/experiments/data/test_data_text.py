@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import assert_refused, command
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from mufuru.experiments.cli import doctor
 from mufuru.experiments.data import DataError, text
 from mufuru.experiments.data.lines import read_input, read_lines
-from mufuru.experiments.data.text import Corpus, Level
+from mufuru.experiments.data.text import Corpus, Level, Request
 
 SMALL = b"the cat sat\non  the\tmat\n\nthe end"
 WORDS = ["the", "cat", "sat", "<eos>", "on", "the", "mat", "<eos>", "<eos>", "the", "end", "<eos>"]
@@ -31,6 +32,10 @@ def write(folder: Path, data: bytes, name: str = "text.txt") -> Path:
     path = folder / name
     path.write_bytes(data)
     return path
+
+
+def load(*request: Any, **more: Any) -> Corpus:
+    return text.load(Request(*request, **more))
 
 
 def words(corpus: Corpus, part: str) -> str:
@@ -83,7 +88,7 @@ def test_tokens_are_those_of_the_plainest_way(tmp_path: Path, content: str, leve
 def test_held_out_tails(tmp_path: Path) -> None:
     """Of 20 tokens the last 5 are the test, the 4 before them validation; the vocabulary has none of their words."""
     path = write(tmp_path, b" ".join(b"%c" % letter for letter in b"abcdefghijkaklmnopa"))
-    corpus = text.load([path], held_out=(0.2, 0.25))
+    corpus = load([path], held_out=(0.2, 0.25))
     assert words(corpus, "train") == "a b c d e f g h i j k"
     assert words(corpus, "valid") == "a k <unk> <unk>"
     assert words(corpus, "test") == "<unk> <unk> <unk> a <eos>"
@@ -94,7 +99,7 @@ def test_held_out_tails(tmp_path: Path) -> None:
 def test_own_files(tmp_path: Path) -> None:
     first, second = write(tmp_path, b"a a\nb", "1"), write(tmp_path, b"c a", "2")
     valid, test = write(tmp_path, b"a z", "3"), write(tmp_path, b"b z b", "4")
-    corpus = text.load([first, second], valid_files=[valid], test_files=[test])
+    corpus = load([first, second], valid_files=[valid], test_files=[test])
     assert words(corpus, "train") == "a a <eos> b <eos> c a <eos>"
     assert words(corpus, "valid") == "a <unk> <eos>"
     assert words(corpus, "test") == "b <unk> b <eos>"
@@ -105,7 +110,7 @@ def test_own_files(tmp_path: Path) -> None:
 def test_own_files_for_one_part(tmp_path: Path) -> None:
     """The other is held out, and the training text keeps the rest."""
     train, valid = write(tmp_path, b"a b c d e f g h i", "1"), write(tmp_path, b"a z", "2")
-    corpus = text.load([train], valid_files=[valid], held_out=(0.4, 0.25))
+    corpus = load([train], valid_files=[valid], held_out=(0.4, 0.25))
     assert words(corpus, "train") == "a b c d e f g h"
     assert words(corpus, "valid") == "a <unk> <eos>"
     assert words(corpus, "test") == "<unk> <eos>"
@@ -113,10 +118,10 @@ def test_own_files_for_one_part(tmp_path: Path) -> None:
 
 def test_rare_words_are_unknown(tmp_path: Path) -> None:
     path = write(tmp_path, b"a b a c\nb d a b\na a b b\n")
-    corpus = text.load([path], min_count=2, held_out=(0.14, 0.14))
+    corpus = load([path], min_count=2, held_out=(0.14, 0.14))
     assert corpus.vocabulary.words == ("a", "b", "<eos>", "<unk>")
     assert words(corpus, "train") == "a b a <unk> <eos> b <unk> a b <eos> a"
-    assert words(text.load([path], vocabulary_size=3, held_out=(0.14, 0.14)), "train") == (
+    assert words(load([path], vocabulary_size=3, held_out=(0.14, 0.14)), "train") == (
         "a <unk> a <unk> <eos> <unk> <unk> a <unk> <eos> a"
     )
 
@@ -124,14 +129,14 @@ def test_rare_words_are_unknown(tmp_path: Path) -> None:
 def test_special_words_in_a_text_are_the_special_words(tmp_path: Path) -> None:
     """As in the Penn Treebank, whose rare words were replaced by whoever made it."""
     train, other = write(tmp_path, b"a <unk> b <eos> c", "1"), write(tmp_path, b"<unk> z <eos>", "2")
-    corpus = text.load([train], valid_files=[other], test_files=[write(tmp_path, b"c", "3")])
+    corpus = load([train], valid_files=[other], test_files=[write(tmp_path, b"c", "3")])
     assert corpus.vocabulary.words == ("<eos>", "a", "<unk>", "b", "c")
     assert corpus.train.tolist() == [1, 2, 3, 0, 4, 0]
     assert corpus.valid.tolist() == [2, 2, 0, 0]
 
 
 def test_special_words_by_characters_are_characters(tmp_path: Path) -> None:
-    corpus = text.load([write(tmp_path, b"<unk>" * 4)], "char")
+    corpus = load([write(tmp_path, b"<unk>" * 4)], "char")
     assert corpus.vocabulary.words == (*"<unk>", "<unk>")
     assert "".join(corpus.vocabulary.decode(corpus.train)) == ("<unk>" * 4)[:16]
 
@@ -139,8 +144,8 @@ def test_special_words_by_characters_are_characters(tmp_path: Path) -> None:
 def test_a_corpus_knows_the_same_data_again(tmp_path: Path) -> None:
     here, there = write(tmp_path, SMALL * 5, "1"), write(tmp_path, (SMALL * 5).replace(b"\n", b"\r\n"), "2")
     other = write(tmp_path, SMALL * 6, "3")
-    assert text.load([here]).fingerprint == text.load([there]).fingerprint
-    assert len({text.load([path], level).fingerprint for path in (here, other) for level in ("word", "char")}) == 4
+    assert load([here]).fingerprint == load([there]).fingerprint
+    assert len({load([path], level).fingerprint for path in (here, other) for level in ("word", "char")}) == 4
 
 
 BAD = {
@@ -172,21 +177,21 @@ def test_files_that_are_no_text(tmp_path: Path, name: str) -> None:
     good = write(tmp_path, SMALL * 10, "good.txt")
     message = f"{re.escape(str(path))}.*{message}"
     with pytest.raises(DataError, match=message):
-        text.load([good, path])
+        load([good, path])
     with pytest.raises(DataError, match=message):
-        text.load([good], valid_files=[path])
+        load([good], valid_files=[path])
     with pytest.raises(DataError, match=message):
-        text.load([good], test_files=[path])
+        load([good], test_files=[path])
 
 
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none.txt: there is no such file. Check its name and folder"):
-        text.load([tmp_path / "none.txt"])
+        load([tmp_path / "none.txt"])
 
 
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is a folder: expected a text file, such as one of .*/\*.txt"):
-        text.load([tmp_path])
+        load([tmp_path])
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,25 +207,25 @@ def test_one_token(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"the training part of text.txt has 1 token, expected at least 2: .* more text"
     ):
-        text.load([write(tmp_path, b"a")], "char")
+        load([write(tmp_path, b"a")], "char")
 
 
 def test_too_short_to_hold_out(tmp_path: Path) -> None:
     path = write(tmp_path, b"a b c d e f g h i j k l")
     with pytest.raises(DataError, match=r"the validation part of text.txt has 1 token, .* or hold out another share"):
-        text.load([path])
+        load([path])
     with pytest.raises(DataError, match=r"the test part of text.txt has 0 tokens, expected at least 2"):
-        text.load([path], held_out=(0.2, 0.05))
+        load([path], held_out=(0.2, 0.05))
 
 
 def test_a_validation_file_of_one_token(tmp_path: Path) -> None:
     one = write(tmp_path, b"a", "one.txt")
     with pytest.raises(DataError, match=r"the validation part of text.txt has 1 token, expected at least 2"):
-        text.load([write(tmp_path, SMALL)], "char", valid_files=[one])
+        load([write(tmp_path, SMALL)], "char", valid_files=[one])
 
 
 def test_too_short_for_what_it_is_for(tmp_path: Path) -> None:
-    corpus = text.load([write(tmp_path, SMALL * 5)])
+    corpus = load([write(tmp_path, SMALL * 5)])
     corpus.require("train", len(corpus.train), "a window")
     with pytest.raises(DataError, match=r"the training part of text.txt has 42 tokens, expected at least 43: a window"):
         corpus.require("train", 43, "a window")
@@ -229,22 +234,22 @@ def test_too_short_for_what_it_is_for(tmp_path: Path) -> None:
 def test_a_vocabulary_of_only_unknown(tmp_path: Path) -> None:
     path = write(tmp_path, SMALL * 5)
     with pytest.raises(DataError, match="only <eos> and <unk>: no word occurs 99 times"):
-        text.load([path], min_count=99)
+        load([path], min_count=99)
     with pytest.raises(DataError, match="only <unk>: a vocabulary_size of 1 has no place"):
-        text.load([path], "char", vocabulary_size=1)
+        load([path], "char", vocabulary_size=1)
 
 
 def test_a_file_in_two_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, SMALL)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"text.txt is given for training and for test: a file can be in one part"):
-        text.load([path], test_files=[Path("text.txt")])
+        load([path], test_files=[Path("text.txt")])
 
 
 def test_the_command_line_says_it_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(doctor, "main", lambda _: len(text.load([tmp_path / "none.txt"]).train))
+    monkeypatch.setattr(doctor, "main", lambda _: len(load([tmp_path / "none.txt"]).train))
     assert_refused(command(capsys, "doctor"), 2, "none.txt: there is no such file")
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mufuru.experiments.data import DataError, TokenError, pieces, tally, text, token_file, tokenise
-from mufuru.experiments.data.tokenise import Request
+from mufuru.experiments.data.text import Request
 
 
 @pytest.fixture(autouse=True)
@@ -34,19 +34,7 @@ def written(path: Path, lines: int = 60, end: str = "\n", seed: int = 0) -> str:
 
 
 def request(*files: str, level: text.Level = "word", **changes: Any) -> Request:
-    return replace(Request(files, level, None, 1, (), (), (0.1, 0.1)), **changes)
-
-
-def in_memory(wanted: Request) -> text.Corpus:
-    return text.load(
-        wanted.files,
-        wanted.level,
-        vocabulary_size=wanted.vocabulary_size,
-        min_count=wanted.min_count,
-        valid_files=wanted.valid_files,
-        test_files=wanted.test_files,
-        held_out=wanted.held_out,
-    )
+    return Request(files, level, **changes)
 
 
 def assert_same(one: text.Corpus, other: text.Corpus) -> None:
@@ -70,7 +58,7 @@ def test_tokens_are_those_in_memory(tmp_path: Path, level: text.Level, end: str,
     )
     made = tokenise.load(wanted)
     assert made.train.dtype == torch.uint16
-    assert_same(made, in_memory(wanted))
+    assert_same(made, text.load(wanted))
     assert_same(tokenise.load(wanted), made)
 
 
@@ -78,13 +66,13 @@ def test_parts_with_files_of_their_own(tmp_path: Path) -> None:
     own = {"valid_files": (written(tmp_path / "v.txt", 20, seed=2),)}
     for more in ({}, {"test_files": (written(tmp_path / "t.txt", 9, seed=3),)}):
         wanted = request(written(tmp_path / "a.txt"), **own, **more)
-        assert_same(tokenise.load(wanted), in_memory(wanted))
+        assert_same(tokenise.load(wanted), text.load(wanted))
 
 
 def test_counts_that_outgrow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "IN_MEMORY", 5)
     wanted = request(written(tmp_path / "a.txt"), vocabulary_size=20, min_count=2)
-    assert_same(tokenise.load(wanted), in_memory(wanted))
+    assert_same(tokenise.load(wanted), text.load(wanted))
     monkeypatch.setattr(tally, "MOST", 7)
     with pytest.raises(TokenError, match="more than 7 different words"):
         tokenise.load(replace(wanted, vocabulary_size=None))
@@ -95,8 +83,8 @@ def test_ids_that_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(tokenise, "REMEMBERED", remembered)
     monkeypatch.setattr(pieces, "PIECE", 1 << 20)
     wanted = request(written(tmp_path / "a.txt"), level="words")
-    assert_same(tokenise.load(wanted), in_memory(wanted))
-    vocabulary = in_memory(wanted).vocabulary
+    assert_same(tokenise.load(wanted), text.load(wanted))
+    vocabulary = text.load(wanted).vocabulary
     ids = tokenise.Ids("words", vocabulary)
     (piece,), _ = pieces.plan(wanted.files, in_words=True)
     tokenise.ids_of(piece, ids)
@@ -109,7 +97,7 @@ def test_ids_of_four_bytes(tmp_path: Path) -> None:
     wanted = request(str(path), level="words", held_out=(0.0, 0.001), valid_files=(written(tmp_path / "v.txt"),))
     made = tokenise.load(wanted)
     assert made.train.dtype == torch.int32
-    assert_same(made, in_memory(wanted))
+    assert_same(made, text.load(wanted))
 
 
 def test_processes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +131,7 @@ def test_a_stopped_start_is_continued(tmp_path: Path, monkeypatch: pytest.Monkey
         if (work / name).exists():
             with open(work / name, "ab") as file:
                 file.write(b"[1")
-    assert_same(tokenise.load(wanted), in_memory(wanted))
+    assert_same(tokenise.load(wanted), text.load(wanted))
     pieces_there = len(pieces.plan(wanted.files, in_words=True)[0])
     assert len(calls) == pieces_there + 1, "no piece is made twice, but the one that failed"
     assert sorted(path.suffix for path in (tmp_path / "data" / "tokens").iterdir()) == [".lock", ".tokens"]
@@ -164,7 +152,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, place: int, message: str) -> 
     with pytest.raises(TokenError, match=f"{message}.*delete it and start again"):
         tokenise.load(wanted)
     path.unlink()
-    assert_same(tokenise.load(wanted), in_memory(wanted))
+    assert_same(tokenise.load(wanted), text.load(wanted))
 
 
 @pytest.mark.parametrize("length", [0, 10, 4096, -1])
@@ -212,4 +200,4 @@ def test_a_text_without_blanks(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("漢字ab".encode() * 500)
     wanted = request(str(path), level="char")
-    assert_same(tokenise.load(wanted), in_memory(wanted))
+    assert_same(tokenise.load(wanted), text.load(wanted))

@@ -21,7 +21,7 @@ from mufuru.experiments.data.download import (
     own_file,
     part_of,
 )
-from mufuru.experiments.data.text import Corpus
+from mufuru.experiments.data.text import Corpus, Request
 
 _SUMS = {
     "ptb.train.txt": ("fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf", 5_101_618),
@@ -49,7 +49,7 @@ def load(folder: str | Path | None = None) -> Corpus:
     Every file is verified by its sha256, and the numbers of tokens and words are counted.
     """
     train, valid, test = _downloaded(data_folder() / "ptb") if folder is None else _given(Path(folder))
-    corpus = text.load([train], valid_files=[valid], test_files=[test])
+    corpus = text.load(Request([train], valid_files=[valid], test_files=[test]))
     counts = (len(corpus.train), len(corpus.valid), len(corpus.test), len(corpus.vocabulary))
     if counts != COUNTS:
         raise DataError(f"the Penn Treebank was read as {counts} tokens of training, validation and test and words of "

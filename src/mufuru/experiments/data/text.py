@@ -22,7 +22,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError
-from mufuru.experiments.data.lines import read_lines
+from mufuru.experiments.data.lines import opened, read_lines
 from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 
 Level = Literal["words", "blanks", "characters", "bpe", "word", "char"]
@@ -89,31 +89,59 @@ def check_apart(files: Mapping[str, Sequence[str | Path]]) -> None:
                                 "only")  # fmt: skip
 
 
-def load(
-    files: Sequence[str | Path],
-    level: Level = "word",
-    *,
-    vocabulary_size: int | None = None,
-    min_count: int = 1,
-    valid_files: Sequence[str | Path] = (),
-    test_files: Sequence[str | Path] = (),
-    held_out: tuple[float, float] = (0.1, 0.1),
-) -> Corpus:
-    """Read files, one after the other, as one text, with the vocabulary of its training part.
+@dataclass(frozen=True)
+class Request:
+    """A text and the way to tokenise it."""
 
-    Validation and test have separate files or are held out: the fractions of `held_out` are cut off the text's
-    end, validation before test. A word of theirs that the vocabulary lacks is `<unk>`. `vocabulary_size` keeps the most
-    frequent words, `<unk>` and `<eos>` included, `min_count` those that occur that often; both may be given. Without
-    either no word of training is `<unk>`, so a model cannot learn where to expect it.
-    """
-    check_apart(dict(zip(PARTS, (files, valid_files, test_files), strict=True)))
-    text, valid, test = (_read(part, level) for part in (files, valid_files, test_files))
-    test_start = len(text) - (0 if test_files else int(len(text) * held_out[1]))
-    valid_start = test_start - (0 if valid_files else int(len(text) * held_out[0]))
+    files: Sequence[str | Path]
+    level: Level = "word"
+    vocabulary_size: int | None = None
+    """Keep the most frequent words, `<unk>` and `<eos>` included."""
+    min_count: int = 1
+    """Keep words that occur that often. If neither leaves out a word, none of training is `<unk>`, so a model cannot
+    learn where to expect it."""
+    valid_files: Sequence[str | Path] = ()
+    """Files of validation; without any it is held out. A word that the vocabulary lacks is `<unk>`."""
+    test_files: Sequence[str | Path] = ()
+    held_out: tuple[float, float] = (0.1, 0.1)
+    """Fractions that are cut off the text's end, validation before test."""
+
+    @property
+    def parts(self) -> dict[str, Sequence[str | Path]]:
+        return dict(zip(PARTS, (self.files, self.valid_files, self.test_files), strict=True))
+
+    @property
+    def held_out_shares(self) -> tuple[float, float]:
+        """The fractions of validation and test, 0 for one with files of its own."""
+        valid, test = self.held_out
+        return 0 if self.valid_files else valid, 0 if self.test_files else test
+
+    def bytes(self) -> int:
+        return sum(size for _, size, _ in self.state())
+
+    def state(self) -> list[tuple[str, int, int]]:
+        """Return path, size and time of change of every file."""
+        files = []
+        for path in chain(*self.parts.values()):
+            with opened(Path(path), "a text file"):
+                there = os.stat(path)
+            files.append((os.path.realpath(path), there.st_size, there.st_mtime_ns))
+        return files
+
+
+def load(request: Request) -> Corpus:
+    """Read files, one after the other, as one text, with the vocabulary of its training part."""
+    check_apart(request.parts)
+    text, valid, test = (_read(files, request.level) for files in request.parts.values())
+    valid_share, test_share = request.held_out_shares
+    test_start = len(text) - int(len(text) * test_share)
+    valid_start = test_start - int(len(text) * valid_share)
     train, valid, test = text[:valid_start], valid or text[valid_start:test_start], test or text[test_start:]
-    vocabulary = Vocabulary.from_counts(Counter(train), vocabulary_size, min_count, LEVELS[level])
+    vocabulary = Vocabulary.from_counts(
+        Counter(train), request.vocabulary_size, request.min_count, LEVELS[request.level]
+    )
     train_ids, valid_ids, test_ids = map(vocabulary.encode, (train, valid, test))
-    return Corpus(train_ids, valid_ids, test_ids, vocabulary, name_of(files))
+    return Corpus(train_ids, valid_ids, test_ids, vocabulary, name_of(request.files))
 
 
 def _read(files: Sequence[str | Path], level: Level) -> list[str]:

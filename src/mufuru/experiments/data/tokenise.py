@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,10 +32,9 @@ from mufuru.experiments.data import PARTS, DataError, TokenError, token_file
 from mufuru.experiments.data import pieces as planned
 from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs, tokenizers
 from mufuru.experiments.data.download import data_folder
-from mufuru.experiments.data.lines import opened
 from mufuru.experiments.data.pieces import Piece, plan
 from mufuru.experiments.data.tally import Tally
-from mufuru.experiments.data.text import IN_WORDS, LEVELS, Corpus, Level, apart, check_apart, name_of
+from mufuru.experiments.data.text import IN_WORDS, LEVELS, Corpus, Level, Request, apart, check_apart, name_of
 from mufuru.experiments.data.vocabulary import END, Vocabulary
 
 LARGE = 64 << 20
@@ -47,46 +47,13 @@ REMEMBERED = 500_000
 """Different words whose ids a process keeps at hand, some 200 bytes each."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A text and the way to tokenise it, see `text.load`."""
-
-    files: tuple[str, ...]
-    level: Level
-    vocabulary_size: int | None
-    min_count: int
-    valid_files: tuple[str, ...]
-    test_files: tuple[str, ...]
-    held_out: tuple[float, float]
-
-    @property
-    def all_files(self) -> tuple[str, ...]:
-        return self.files + self.valid_files + self.test_files
-
-    def bytes(self) -> int:
-        return sum(size for _, size, _ in self.state())
-
-    def state(self) -> list[tuple[str, int, int]]:
-        """Return path, size and time of change of every file."""
-        files = []
-        for path in self.all_files:
-            with opened(Path(path), "a text file"):
-                there = os.stat(path)
-            files.append((os.path.realpath(path), there.st_size, there.st_mtime_ns))
-        return files
-
-    def key(self) -> str:
-        content = [token_file.FORMAT, asdict(self), self.state()]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-
-
 def load(request: Request) -> Corpus:
     """Return the tokens of a text, mapped from a file that is made now unless it is there."""
-    check_apart(dict(zip(PARTS, (request.files, request.valid_files, request.test_files), strict=True)))
+    check_apart(request.parts)
     if request.level == "bpe":
         tokenizers()
     folder = data_folder() / "tokens"
-    path = folder / f"{request.key()}.tokens"
+    path = folder / f"{key_of(request)}.tokens"
     with kept_in(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # the ranks of a run wait here for the one that makes the file
@@ -113,14 +80,19 @@ def kept_in(folder: Path) -> Iterator[None]:
                          "is done so far is kept. Start again") from None  # fmt: skip
 
 
+def key_of(request: Request) -> str:
+    """Return the name of a text's token file: it follows from the text's files and the way to tokenise them."""
+    content = [token_file.FORMAT, asdict(request), request.state()]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
 class Build:
     """Makes one token file."""
 
     def __init__(self, request: Request, path: Path) -> None:
         self.request, self.path, self.work = request, path, path.with_suffix(".part")
         self.state = request.state()
-        in_words, (valid, test) = request.level in IN_WORDS, request.held_out
-        valid, test = 0 if request.valid_files else valid, 0 if request.test_files else test
+        in_words, (valid, test) = request.level in IN_WORDS, request.held_out_shares
         shares = (1 - valid - test, 1 - test) if request.level == "bpe" else ()
         self.text, self.borders = plan(request.files, in_words=in_words, shares=shares)
         others = [plan(files, in_words=in_words)[0] for files in (request.valid_files, request.test_files)]
@@ -187,7 +159,7 @@ class Build:
 
     def check_words(self) -> None:
         """Refuse a file without words, before anything is written."""
-        for path in self.request.all_files:
+        for path in chain(*self.request.parts.values()):
             if all(piece.text().isspace() for piece in self.pieces if piece.path == str(Path(path))):
                 raise DataError(f"{path} has no words: expected text. Leave it out, or give another file")
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import mufuru
 from mufuru.experiments.data import ptb, text, tokenise
-from mufuru.experiments.data.text import Corpus
+from mufuru.experiments.data.text import Corpus, Request
 from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
 from mufuru.experiments.tasks.cells import detach, traced, weight_table
 from mufuru.experiments.tasks.lm.config import DataConfig, LMConfig
@@ -159,11 +159,10 @@ def comparable(loss: float, words: float, size: float) -> dict[str, float]:
 def load(data: DataConfig) -> Corpus:
     if not data.text:
         return ptb.load(data.data_dir)
-    request = tokenise.Request(
-        data.text, data.tokens, data.vocabulary_size, data.min_count, data.valid_text, data.test_text, data.held_out
-    )
+    words = data.vocabulary_size, data.min_count
+    request = Request(data.text, data.tokens, *words, data.valid_text, data.test_text, data.held_out)
     large = data.tokens == "bpe" or request.bytes() > tokenise.LARGE
-    return tokenise.load(request) if large else text.load(**vars(request))
+    return tokenise.load(request) if large else text.load(request)
 
 
 FUNCTION_WORDS = """
