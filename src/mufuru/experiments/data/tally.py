@@ -20,6 +20,11 @@ MOST = 5_000_000
 """Largest vocabulary."""
 
 
+def database(path: Path) -> sqlite3.Connection:
+    """Open a file without SQLite's own locks, which some file systems refuse: the token file's is held."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?nolock=1", uri=True)
+
+
 class Tally:
     """Counts of words, and the order of their first occurrences."""
 
@@ -27,8 +32,8 @@ class Tally:
         self._path, self._counts, self._written = folder / "counts.sqlite", Counter[str](), 0
         # what a killed process left is counted again
         self._path.unlink(missing_ok=True)
-        with closing(sqlite3.connect(self._path)) as database:
-            database.execute("CREATE TABLE words (word TEXT PRIMARY KEY, count INTEGER, first INTEGER) WITHOUT ROWID")
+        with closing(database(self._path)) as words:
+            words.execute("CREATE TABLE words (word TEXT PRIMARY KEY, count INTEGER, first INTEGER) WITHOUT ROWID")
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the counts of the next part of a text, its words in order of occurrence."""
@@ -45,8 +50,8 @@ class Tally:
         least = f"min(?, (SELECT max(count) FROM words WHERE NOT {among}))"
         kept = f"SELECT * FROM words WHERE {among} OR count >= {least} ORDER BY {among} DESC, count DESC, first LIMIT ?"
         most = len(special) + min(size or MOST + 1, MOST + 1)
-        with closing(sqlite3.connect(self._path)) as database:
-            entries = database.execute(kept, (*special, min_count, *special, *special, most)).fetchall()
+        with closing(database(self._path)) as words:
+            entries = words.execute(kept, (*special, min_count, *special, *special, most)).fetchall()
         if sum(word not in special for word, _, _ in entries) > MOST:
             raise TokenError(f"the text has more than {MOST:,} different words, too many for a model: give "
                              "--vocabulary-size or --min-count, or --tokenizer bpe")  # fmt: skip
@@ -56,8 +61,8 @@ class Tally:
     def _write(self) -> None:
         """Move the counts from memory to the database, sorted as its pages are."""
         rows = sorted(zip(self._counts, self._counts.values(), count(self._written)))
-        with closing(sqlite3.connect(self._path)) as database, database:
-            database.executemany(
+        with closing(database(self._path)) as words, words:
+            words.executemany(
                 "INSERT INTO words VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count", rows
             )
         self._written += len(self._counts)

@@ -19,21 +19,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from mufuru.disk import locked, write_atomically
+from mufuru.disk import locked
 from mufuru.experiments.data import PARTS, DataError, TokenError, token_file
 from mufuru.experiments.data import pieces as planned
 from mufuru.experiments.data.bpe import AnyVocabulary, BytePairs, tokenizers
 from mufuru.experiments.data.download import data_folder
 from mufuru.experiments.data.pieces import Piece, plan
-from mufuru.experiments.data.tally import Tally
+from mufuru.experiments.data.tally import Tally, database
 from mufuru.experiments.data.text import IN_WORDS, LEVELS, Corpus, Level, Request, apart, check_apart, name_of
 from mufuru.experiments.data.vocabulary import END, Vocabulary
 
@@ -41,6 +41,12 @@ LARGE = 64 << 20
 """Bytes of a text from which on its tokens are in a file; its tokens are the same in either case."""
 SAMPLE = 16
 """Maximum pieces that byte pairs are learned from, spread over the training text."""
+DONE = """
+CREATE TABLE IF NOT EXISTS counted (tokens INTEGER, counts TEXT);
+CREATE TABLE IF NOT EXISTS encoded (tokens INTEGER, crc INTEGER);
+CREATE TABLE IF NOT EXISTS vocabulary (json TEXT);
+"""
+"""What is done, a row for each piece in its order, and the next start continues."""
 CONTEXT = multiprocessing.get_context("spawn")
 MOST_PROCESSES = 32
 REMEMBERED = 500_000
@@ -103,9 +109,11 @@ class Build:
         if self.request.level in IN_WORDS:
             self.check_words()
         self.work.mkdir(exist_ok=True)
-        vocabulary = self.vocabulary()
         data = self.work / "tokens"
-        counts, crc = self.encode(vocabulary, data)
+        with closing(database(self.work / "done.sqlite")) as self.done:
+            self.done.executescript(DONE)
+            vocabulary = self.vocabulary()
+            counts, crc = self.encode(vocabulary, data)
         token_file.complete(data, sum(counts), crc, vocabulary, self.parts(counts))
         if self.request.state() != self.state:
             shutil.rmtree(self.work)
@@ -116,11 +124,11 @@ class Build:
 
     def vocabulary(self) -> Vocabulary:
         """Return the vocabulary of the training part, which is kept for the next start."""
-        kept = self.work / "vocabulary.json"
-        if kept.exists():
-            return AnyVocabulary.from_json(json.loads(kept.read_bytes()))
+        if kept := self.done.execute("SELECT * FROM vocabulary").fetchone():
+            return AnyVocabulary.from_json(json.loads(kept[0]))
         made = self.learn() if self.request.level == "bpe" else self.count()
-        write_atomically(kept, json.dumps(made.to_json()).encode())
+        with self.done:
+            self.done.execute("INSERT INTO vocabulary VALUES (?)", (json.dumps(made.to_json()),))
         return made
 
     def learn(self) -> Vocabulary:
@@ -133,29 +141,19 @@ class Build:
     def count(self) -> Vocabulary:
         """Count the words or characters of the training part, the first tokens of the text."""
         level, tally = self.request.level, Tally(self.work)
-        missing = [number for number in range(len(self.text)) if not self.counted(number).exists()]
-        todo, done = [self.text[number] for number in missing], len(self.text) - len(missing)
-        for number, counts in self.shown("counting", todo, done, in_order(counts_of, todo, level)):
-            write_atomically(self.counted(missing[number]), counts)
-        tokens = [self.counted_tokens(number) for number in range(len(self.text))]
-        left = sum(tokens) - sum(int(sum(tokens) * share) for share in self.held_out)
-        for number, piece in enumerate(self.text):
+        done = len(self.done.execute("SELECT tokens FROM counted").fetchall())
+        todo = self.text[done:]
+        for row in self.shown("counting", todo, done, in_order(counts_of, todo, level)):
+            with self.done:
+                self.done.execute("INSERT INTO counted VALUES (?, ?)", row)
+        total = sum(tokens for (tokens,) in self.done.execute("SELECT tokens FROM counted"))
+        left = total - sum(int(total * share) for share in self.held_out)
+        rows = self.done.execute("SELECT tokens, counts FROM counted ORDER BY rowid")
+        for piece, (tokens, counts) in zip(self.text, rows, strict=True):
             # the part may end inside of this piece
-            whole = tokens[number] <= left
-            tally.add(self.counts(number) if whole else Counter(tokens_of(piece, level)[:left]))
-            left -= min(tokens[number], left)
+            tally.add(json.loads(counts) if tokens <= left else Counter(tokens_of(piece, level)[:left]))
+            left -= min(tokens, left)
         return tally.vocabulary(self.request.vocabulary_size, self.request.min_count, LEVELS[level])
-
-    def counted(self, number: int) -> Path:
-        return self.work / f"counted-{number}.json"
-
-    def counted_tokens(self, number: int) -> int:
-        with open(self.counted(number), "rb") as file:
-            return int(file.readline())
-
-    def counts(self, number: int) -> dict[str, int]:
-        counts: dict[str, int] = json.loads(self.counted(number).read_bytes().partition(b"\n")[2])
-        return counts
 
     def check_words(self) -> None:
         """Refuse a file without words, before anything is written."""
@@ -165,25 +163,25 @@ class Build:
 
     def encode(self, vocabulary: Vocabulary, data: Path) -> tuple[list[int], int]:
         """Write the tokens of all pieces; return the number in each, and their CRC-32."""
-        journal = self.work / "journal.jsonl"
-        done = _lines(journal)
+        done = self.done.execute("SELECT tokens, crc FROM encoded ORDER BY rowid").fetchall()
         size = np.dtype(token_file.type_of(vocabulary)).itemsize
-        with open(data, "r+b" if data.exists() else "w+b") as file, open(journal, "ab") as log:
+        with open(data, "r+b" if data.exists() else "w+b") as file:
             place = token_file.HEADER + size * sum(count for count, _ in done)
             if done and os.fstat(file.fileno()).st_size < place:
                 raise TokenError(f"{data} is shorter than what was written to it: delete the folder {self.work} and "
                                  "start again")  # fmt: skip
-            log.truncate(sum(len(json.dumps(line)) + 1 for line in done))
             file.truncate(place)
             file.seek(place)
             todo = self.pieces[len(done) :]
             ids = vocabulary if isinstance(vocabulary, BytePairs) else Ids(self.request.level, vocabulary)
             made = in_order(ids_of, todo, ids)
-            for _, tokens in self.shown("tokenising", todo, len(done), made):
-                crc = zlib.crc32(tokens, done[-1][1] if done else 0)
-                done.append((len(tokens) // size, crc))
-                _append(file, tokens)
-                _append(log, json.dumps(done[-1]).encode() + b"\n")
+            for tokens in self.shown("tokenising", todo, len(done), made):
+                file.write(tokens)
+                file.flush()
+                os.fsync(file.fileno())
+                done.append((len(tokens) // size, zlib.crc32(tokens, done[-1][1] if done else 0)))
+                with self.done:
+                    self.done.execute("INSERT INTO encoded VALUES (?, ?)", done[-1])
         return [count for count, _ in done], done[-1][1]
 
     def parts(self, counts: Sequence[int]) -> dict[str, tuple[int, int]]:
@@ -200,8 +198,8 @@ class Build:
         own = ({"valid": (text, after)} if first else {}) | ({"test": (after, sum(counts))} if second else {})
         return held | own
 
-    def shown(self, what: str, todo: list[Piece], done: int, made: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield results with their numbers; show progress, of a large text only."""
+    def shown(self, what: str, todo: list[Piece], done: int, made: Iterator[Any]) -> Iterator[Any]:
+        """Yield results; show progress, of a large text only."""
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -212,22 +210,9 @@ class Build:
         columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, disable=not console.is_terminal or total <= LARGE) as bar:
             task = bar.add_task(title, total=total)
-            for number, result in enumerate(made):
-                yield number, result
-                bar.advance(task, todo[number].stop - todo[number].start)
-
-
-def _append(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _lines(journal: Path) -> list[tuple[int, int]]:
-    """Return the complete lines of a journal."""
-    if not journal.exists():
-        return []
-    return [(count, crc) for count, crc in map(json.loads, journal.read_text().split("\n")[:-1])]
+            for piece, result in zip(todo, made, strict=True):
+                yield result
+                bar.advance(task, piece.stop - piece.start)
 
 
 def blanks_of(piece: Piece, level: Level) -> Sequence[str]:
@@ -246,8 +231,8 @@ def tokens_of(piece: Piece, level: Level) -> Sequence[str]:
     return [word for blank in blanks for word in apart(blank)] if level == "words" else blanks
 
 
-def counts_of(piece: Piece, level: Level) -> bytes:
-    """Count tokens, in the order of their first occurrences; return their number and JSON, a line each, which all
+def counts_of(piece: Piece, level: Level) -> tuple[int, str]:
+    """Return the number of tokens, and their counts, in the order of their first occurrences, as JSON, which all
     processes write side by side."""
     counts = Counter(blanks_of(piece, level))
     if level == "words":
@@ -256,7 +241,7 @@ def counts_of(piece: Piece, level: Level) -> bytes:
         for blank, count in several.items():
             for word in apart(blank):
                 counts[word] += count
-    return b"%d\n" % counts.total() + json.dumps(counts).encode()
+    return counts.total(), json.dumps(counts)
 
 
 class Ids(dict[str, bytes]):
