@@ -21,6 +21,7 @@ from mufuru.experiments.data.lines import ending, is_number, read_input, read_li
 from mufuru.experiments.data.readers import (
     ENDINGS,
     FASTTEXT,
+    TABLES,
     Example,
     Named,
     Reader,
@@ -36,7 +37,6 @@ from mufuru.experiments.data.text import CUTS, Cut
 Labels = Literal["guess", "yes", "no"]
 LINES = "bare lines"
 NOTHING: Named = (None, None, None)
-TABLES = ("csv", "tsv", "jsonl")
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _text_column(table: Table, layout: Layout) -> str:
     names = list(table.columns)
     if len(names) == 1:
         return names[0]
-    if layout.format in ("csv", "tsv", "jsonl") and layout.text and layout.header:
+    if layout.format in TABLES and layout.text and layout.header:
         raise DataError(f"{table.path}: expected a column {layout.text!r}, as in training, got {', '.join(names[:8])}. "
                         "Name the column of texts with --text-column, or its place, such as 1")  # fmt: skip
     return tables.text_column(table)

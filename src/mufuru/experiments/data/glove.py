@@ -40,15 +40,13 @@ class Source:
         return f"{'.'.join(self.archive.name.split('.')[:2])}.{dimension}d.txt"
 
 
+_STANFORD = "https://nlp.stanford.edu/data/"
 SOURCES = {
     "6B": Source(
         Remote(
             "glove.6B.zip",
             "sha256:617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-            (
-                "https://nlp.stanford.edu/data/glove.6B.zip",
-                "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
-            ),
+            (f"{_STANFORD}glove.6B.zip", "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip"),
             862_182_613,
         ),
         (50, 100, 200, 300),
@@ -57,7 +55,7 @@ SOURCES = {
         Remote(
             "glove.840B.300d.zip",
             "sha256:c06db255e65095393609f19a4cfca20bf3a71e20cc53e892aafa490347e3849f",
-            ("https://nlp.stanford.edu/data/glove.840B.300d.zip",),
+            (f"{_STANFORD}glove.840B.300d.zip",),
             2_176_768_927,
         ),
         (300,),

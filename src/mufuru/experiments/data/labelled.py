@@ -1,7 +1,7 @@
 """A user's own labelled sequences in three parts, from files in any of the formats of `readers`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -47,8 +47,7 @@ def load(
     paths = files_of(path, given)
     guessed_format = format or guess_format(paths["train"], any((text, split)), label)
     reader = Reader(guessed_format, cut, (text, label, split))
-    rows = divide({part: reader.read(file) for part, file in paths.items()}, paths["train"])
-    check_alike(rows)
+    rows = read_parts(reader, paths)
     labels, doubts = _labels(rows["train"]), [quantity([row.label for row in rows["train"]], paths["train"])]
     if format is None and reader.format == "numeric" and len(reader.channels) > 1:
         doubts.append(f"{paths['train']}: the names of the columns look like {len(reader.channels)} channels, such as "
@@ -91,9 +90,10 @@ def quantity(labels: Sequence[str], path: Path) -> str:
             f"--data {path}`; if they are classes after all, give --numeric-classes")  # fmt: skip
 
 
-def divide(files: dict[str, list[Example]], path: Path) -> dict[str, list[Example]]:
+def read_parts(reader: Reader, paths: Mapping[str, Path]) -> dict[str, list[Example]]:
     """Return the examples of each part, from its own file or by the column of the training file."""
-    parts: dict[str, list[Example]] = {}
+    path, parts = paths["train"], dict[str, list[Example]]()
+    files = {part: reader.read(file) for part, file in paths.items()}
     for example in files["train"]:
         parts.setdefault(example.part or "train", []).append(example)
     if "train" not in parts:
@@ -103,17 +103,13 @@ def divide(files: dict[str, list[Example]], path: Path) -> dict[str, list[Exampl
             raise DataError(f"the {PARTS[part]} part has a file of its own, and {path} has examples for it too, as in "
                             f"line {parts[part][0].line}: give one of them")  # fmt: skip
         parts |= {part: files[part]} if part in files else {}
-    return parts
-
-
-def check_alike(parts: dict[str, list[Example]]) -> None:
-    """Refuse texts among numbers, and numbers of other channels."""
     first = parts["train"][0]
     for example in (example for rows in parts.values() for example in rows):
         if example.channels != first.channels:
             wanted, came = kind_of(first.channels), kind_of(example.channels)
             raise DataError(f"{example.path}, line {example.line}: expected {wanted}, as in line {first.line} of "
                             f"{first.path.name}, got {came}")  # fmt: skip
+    return parts
 
 
 def _labels(train: Sequence[Example]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from mufuru.experiments.data.text import CUTS, Cut
 ENDINGS: dict[str, Format] = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".ts": "ts",
 }  # fmt: skip
+TABLES = ("csv", "tsv", "jsonl")
 FASTTEXT = "__label__"
 UNLABELLED = "unsup"
 """Folder of the IMDB reviews without a label, which is left out."""
@@ -212,7 +213,7 @@ class Reader:
 
 
 READERS = {
-    **dict.fromkeys(("csv", "tsv", "jsonl"), Reader.table),
+    **dict.fromkeys(TABLES, Reader.table),
     **dict.fromkeys(("numeric", "wide"), Reader.rows),
     **dict.fromkeys(("fasttext", "lines"), Reader.tagged),
     "ts": Reader.series,

@@ -8,15 +8,14 @@ import torch
 
 from mufuru.experiments.data import DataError, tables
 from mufuru.experiments.data.examples import Examples, Kind, Labelled, Parts, counted, files_of, missing_parts
-from mufuru.experiments.data.labelled import check_alike, divide
+from mufuru.experiments.data.labelled import read_parts
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite, is_number
-from mufuru.experiments.data.readers import Example, Reader, guess_format
+from mufuru.experiments.data.readers import TABLES, Example, Reader, guess_format
 from mufuru.experiments.data.text import Cut
 from mufuru.experiments.draws import permutation
 
 T = TypeVar("T")
-TABLES = ("csv", "tsv", "jsonl")
 USUAL = ("target", "y", "value", "score", "price", "rating", "label", "output")
 """Names of a column of targets, the likeliest first."""
 
@@ -40,8 +39,7 @@ def load(
     form = format or guess_format(paths["train"], any((text, split)), target)
     column = target if target is not None or form not in TABLES else guess_target(paths["train"], form, (text, split))
     reader = Reader(form, cut, (text, column, split))
-    rows = divide({part: reader.read(file) for part, file in paths.items()}, paths["train"])
-    check_alike(rows)
+    rows = read_parts(reader, paths)
     divided, drawn = drawn_parts(rows, given)
     parts = {part: examples(some) for part, some in divided.items()}
     if float(parts["train"].targets.min()) == float(parts["train"].targets.max()):

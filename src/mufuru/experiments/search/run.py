@@ -132,11 +132,6 @@ class Halving:
         self.seen: dict[int, int] = {}
         """Number of the last validation by trial: a resumed run sends its earlier ones again."""
 
-    def replay(self, trial: Trial) -> None:
-        """Take note of a trial that is over."""
-        for number, value in enumerate(trial.validations, 1):
-            self.look(trial.number, Validation(number, value))
-
     def look(self, number: int, validation: Validation) -> bool:
         """Take note of a validation; return whether the run should stop."""
         if validation.number <= self.seen.get(number, 0):
@@ -168,7 +163,8 @@ class Trials:
             if trial.state in ("begun", "failed") and is_finished(job, self.where.store):
                 self.finish(trial, job.folder)
             if self.halving and trial.state in ("finished", "stopped early"):
-                self.halving.replay(trial)
+                for number, value in enumerate(trial.validations, 1):
+                    self.halving.look(trial.number, Validation(number, value))
 
     def make(self, quiet: bool) -> None:
         """Make as many trials as the budget allows."""
