@@ -8,16 +8,7 @@ from typing import Unpack
 import torch
 
 from mufuru.experiments.data import PARTS, DataError
-from mufuru.experiments.data.examples import (
-    Examples,
-    Kind,
-    Labelled,
-    Parts,
-    counted,
-    files_of,
-    missing_parts,
-    stratified,
-)
+from mufuru.experiments.data.examples import Examples, Labelled, Parts, counted, files_of, missing_parts, stratified
 from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import is_finite
 from mufuru.experiments.data.readers import Example, Reader, guess_format, kind_of
@@ -66,9 +57,10 @@ def load(
     description = (
         f"{paths['train'].name}: {reader.read_as}{guessed}; {len(labels)} labels; {counted(parts)} examples{drawn}"
     )
-    kind: Kind = "numeric" if rows["train"][0].channels else "text"
+    numeric = bool(rows["train"][0].channels)
     sets = parts["train"], parts["valid"], parts["test"]
-    return Labelled(kind, labels, *sets, description, reader.layout, tuple(filter(None, doubts)))
+    doubts = [doubt for doubt in doubts if doubt]
+    return Labelled("numeric" if numeric else "text", labels, *sets, description, reader.layout, tuple(doubts))
 
 
 def quantity(labels: Sequence[str], path: Path) -> str:
