@@ -1,6 +1,7 @@
 """Settings of training, and every setting to JSON and back."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -105,12 +106,9 @@ def check_default(settings: Any, names: Iterable[str], reason: str) -> None:
 
 
 def to_json(settings: Any) -> dict[str, Any]:
-    """Turn a dataclass of settings into a dict for `json.dumps`."""
-    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {
-        name: to_json(value) if dataclasses.is_dataclass(value) else list(value) if isinstance(value, tuple) else value
-        for name, value in values.items()
-    }
+    """Turn a dataclass of settings into what JSON gives back: tuples become lists."""
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    return values
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

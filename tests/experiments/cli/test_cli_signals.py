@@ -17,7 +17,7 @@ from folders import assert_same_run
 
 import mufuru
 from mufuru.experiments.engine.processes import Worker
-from mufuru.experiments.engine.sweep import Job
+from mufuru.experiments.engine.work import Job, Where
 from mufuru.experiments.record import RunFolder
 
 SETTINGS = ("logic", *TINY, "--epochs", "12", "--hidden-size", "4")
@@ -145,9 +145,11 @@ def test_ctrl_c_that_is_ignored_stays_so(run: Path, tmp_path: Path, module: str)
 def test_a_worker_does_not_hear_ctrl_c_while_it_imports(tmp_path: Path) -> None:
     """In a terminal it goes to all processes; what it means is told by the one that started them."""
     worker = Worker()
-    worker.start(Job("one", "nothing", None, tmp_path), None, 60.0)
+    worker.start(Job("one", "nothing", None, tmp_path), Where(tmp_path))
     os.kill(worker.process.pid or 0, signal.SIGINT)
-    assert "this is a bug" in str(worker.future.result()), "the process lived to see its job"
+    ready, (failure, _) = worker.pipe.recv(), worker.pipe.recv()
+    assert ready == 0.0
+    assert "this is a bug" in str(failure), "the process lived to see its job"
     assert worker.end() == "its process ended with exit code 0"
 
 

@@ -18,34 +18,36 @@ from mufuru.experiments.engine import Interrupted, RunError, fit, remote
 from mufuru.experiments.engine.errors import PlaceError
 from mufuru.experiments.engine.remote import UNFINISHED, Remote, StoreError
 from mufuru.experiments.engine.sweep import is_finished
-from mufuru.experiments.engine.work import Job, Reporter, Validation, work
+from mufuru.experiments.engine.work import Job, Reporter, Validation, Where, work
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.logic.config import LogicConfig
 
 SMALL = LogicConfig(CellConfig(hidden_size=2), Training(epochs=6, batch_size=10), 0, 20, 10, 10)
+STORE = "memory://bucket/runs"
 
 
 class Counting(Reporter):
     """Asks the run to stop after a number of updates, and keeps what it sends."""
 
+    interval = 0.0
+
     def __init__(self, stop_after: int = 10**9) -> None:
-        self.stop_after, self.fractions, self.sent = stop_after, [0.0], list[Validation]()
+        self.stop_after, self.updates, self.sent = stop_after, 0, list[Validation]()
 
-    def send(self, fraction: float) -> None:
-        self.fractions.append(fraction)
+    def step(self, update: int, loss: float) -> None:
+        self.updates += 1
+        super().step(update, loss)
 
-    def send_validation(self, validation: Validation) -> None:
-        self.sent.append(validation)
-
-    def asked_to_stop(self) -> bool:
-        return len(self.fractions) > self.stop_after
+    def report(self, fraction: float, validations: list[Validation]) -> bool:
+        self.sent += validations
+        return self.updates >= self.stop_after
 
 
 @pytest.fixture
 def store() -> Iterator[str]:
-    yield "memory://bucket/runs"
+    yield STORE
     files = fsspec.filesystem("memory")
     if files.exists("/bucket"):
         files.rm("/bucket", recursive=True)
@@ -60,6 +62,10 @@ def job(folder: Path, config: LogicConfig = SMALL) -> Job:
     return Job("one", "logic", config, folder / "one")
 
 
+def where(folder: Path, checkpoint_seconds: float) -> Where:
+    return Where(folder, cluster="auto", store=STORE, checkpoint_seconds=checkpoint_seconds)
+
+
 def download(store: str, folder: Path) -> Path:
     files = Remote(store) / "one"
     folder.mkdir()
@@ -72,13 +78,13 @@ def test_a_run_stopped_on_one_machine_is_resumed_on_another(store: str, tmp_path
     one, there = job(tmp_path), Remote(store) / "one"
     for stop_after in (3, 5):
         with pytest.raises(Interrupted):
-            work(one, store, 60.0, Counting(stop_after))
+            work(one, where(tmp_path, 60.0), Counting(stop_after))
         assert there.names() == ["config.json", UNFINISHED]
         assert not is_finished(one, store)
     last = Counting()
-    assert work(one, store, 60.0, last) is None
+    assert work(one, where(tmp_path, 60.0), last) is None
     # 12 updates: those of both beginnings are not made again, and their validations are sent again
-    assert len(last.fractions) - 1 == 12 - 3 - 5
+    assert last.updates == 12 - 3 - 5
     assert [validation.number for validation in last.sent] == [1, 2, 3, 4, 5, 6]
     assert not one.folder.exists()
     assert is_finished(one, store)
@@ -92,31 +98,31 @@ def test_a_run_that_is_killed_is_resumed_from_its_last_checkpoint(store: str, tm
     """Every update is saved and copied; the process dies in the next one, without a last word."""
 
     class Dying(Counting):
-        def send(self, fraction: float) -> None:
-            super().send(fraction)
-            if len(self.fractions) > 7:
+        def step(self, update: int, loss: float) -> None:
+            super().step(update, loss)
+            if self.updates == 7:
                 self.mirror.push = lambda: None  # type: ignore[method-assign]
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work(job(tmp_path), store, 0.0, Dying())
+        work(job(tmp_path), where(tmp_path, 0.0), Dying())
     rest = Counting()
-    assert work(job(tmp_path), store, 60.0, rest) is None
-    assert len(rest.fractions) - 1 == 12 - 6
+    assert work(job(tmp_path), where(tmp_path, 60.0), rest) is None
+    assert rest.updates == 12 - 6
     fit("logic", SMALL, tmp_path / "alone")
     assert_same_run(download(store, tmp_path / "there"), tmp_path / "alone")
 
 
 def test_a_failed_run_keeps_what_it_has(store: str, tmp_path: Path) -> None:
     wild = replace(SMALL, training=replace(SMALL.training, learning_rate=1e300))
-    failure = work(job(tmp_path, wild), store, 60.0, Counting())
+    failure = work(job(tmp_path, wild), where(tmp_path, 60.0), Counting())
     assert failure is not None
     assert "learning rate 1e+300" in failure
     assert (Remote(store) / "one").has("config.json")
 
 
 def test_other_settings_behind_the_url_are_refused(store: str, tmp_path: Path) -> None:
-    work(job(tmp_path), store, 60.0, Counting())
+    work(job(tmp_path), where(tmp_path, 60.0), Counting())
     with pytest.raises(RunError, match=r"memory://bucket/runs/one has other settings: seed is 0 there and 1 here"):
         is_finished(job(tmp_path, replace(SMALL, seed=1)), store)
 
@@ -172,14 +178,14 @@ def test_a_full_disk_behind_the_url_ends_the_run_with_a_sentence(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Interrupted):
-        work(job(tmp_path), store, 60.0, Counting(3))
+        work(job(tmp_path), where(tmp_path, 60.0), Counting(3))
     before = (Remote(store) / "one").read(UNFINISHED)
 
     def full(self: Remote, name: str, put: Any) -> None:
         raise StoreError(f"cannot use {self.url} (OSError: No space left on device): what it holds is untouched")
 
     monkeypatch.setattr(remote.Remote, "_put", full)
-    failure = work(job(tmp_path), store, 0.0, Counting())
+    failure = work(job(tmp_path), where(tmp_path, 0.0), Counting())
     assert failure is not None
     assert failure.startswith("cannot use memory://bucket/runs/one (OSError: No space left")
     assert (Remote(store) / "one").read(UNFINISHED) == before
@@ -187,7 +193,7 @@ def test_a_full_disk_behind_the_url_ends_the_run_with_a_sentence(
 
 def test_records_of_a_finished_run_are_all_that_reports_need(store: str, tmp_path: Path) -> None:
     one = job(tmp_path)
-    work(one, store, 60.0, Counting())
+    work(one, where(tmp_path, 60.0), Counting())
     remote.fetch_records(Remote(store) / "one", RunFolder(one.folder))
     remote.fetch_weights(Remote(store) / "one", RunFolder(one.folder))
     assert RunFolder(one.folder).finished
@@ -196,12 +202,12 @@ def test_records_of_a_finished_run_are_all_that_reports_need(store: str, tmp_pat
 
 def test_a_signal_reaches_the_run(store: str, tmp_path: Path) -> None:
     class Signalled(Counting):
-        def send(self, fraction: float) -> None:
-            super().send(fraction)
-            if len(self.fractions) == 3:
+        def step(self, update: int, loss: float) -> None:
+            super().step(update, loss)
+            if update == 2:
                 signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(Interrupted) as caught:
-        work(job(tmp_path), store, 60.0, Signalled())
+        work(job(tmp_path), where(tmp_path, 60.0), Signalled())
     assert caught.value.number == signal.SIGTERM
     assert (Remote(store) / "one").has(UNFINISHED)

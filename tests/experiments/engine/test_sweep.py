@@ -7,11 +7,10 @@ import multiprocessing
 import os
 import signal
 import time
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from commands import family
@@ -19,13 +18,15 @@ from folders import assert_same_run
 from leaks import assert_leaks_nothing, held
 
 from mufuru.experiments.engine import RunError, fit
-from mufuru.experiments.engine.processes import Worker, one_thread_each
+from mufuru.experiments.engine.processes import Processes, one_thread_each
 from mufuru.experiments.engine.sweep import Job, sweep, usable_cores
+from mufuru.experiments.engine.work import Died, Ended, Where
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
 from mufuru.experiments.tasks.logic.config import LogicConfig
 
+E = TypeVar("E")
 TINY = LogicConfig(CellConfig(hidden_size=2), Training(epochs=2, batch_size=10), 0, 20, 10, 10)
 LONG = replace(TINY, training=replace(TINY.training, epochs=100_000))
 
@@ -91,16 +92,28 @@ def test_runs_are_made_in_their_order_and_one_whose_process_dies_is_tried_once_m
     assert " ".join(capfd.readouterr().err.split()).count(f"deadly: {reason}; once more") == 1
 
 
+def until(processes: Processes, kind: type[E]) -> list[E]:
+    """Wait for an event, and return all of its kind."""
+    found: list[E] = []
+    end = time.monotonic() + 120
+    while not found and time.monotonic() < end:
+        found = [event for event in processes.listen(0.2) if isinstance(event, kind)]
+    return found
+
+
 def test_a_process_that_dies_between_two_runs_is_noticed(tmp_path: Path) -> None:
-    worker, job = Worker(), Job("one", "nothing", TINY, tmp_path / "one")
-    worker.start(job, None, 60.0)
-    assert "unknown task 'nothing'" in str(worker.future.result())
+    processes, job = Processes(1, Where(tmp_path)), Job("one", "nothing", TINY, tmp_path / "one")
+    processes.start(job)
+    (ended,) = until(processes, Ended)
+    assert "unknown task 'nothing'" in str(ended.failure)
+    (worker,) = processes.idle
     worker.process.kill()
     worker.process.join()
-    worker.start(job, None, 60.0)
-    with pytest.raises(BrokenProcessPool):
-        worker.future.result()
-    assert worker.end().startswith("its process was ended by SIGKILL")
+    processes.start(job)
+    (died,) = until(processes, Died)
+    assert died.reason.startswith("its process was ended by SIGKILL")
+    assert not processes.running()
+    processes.close()
 
 
 def test_workers_have_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:

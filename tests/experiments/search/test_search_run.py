@@ -13,11 +13,10 @@ import pytest
 
 from mufuru.experiments.cli.train import parse_run
 from mufuru.experiments.engine import sweep as engine
-from mufuru.experiments.engine.backend import Ended, Event, Looked
 from mufuru.experiments.engine.errors import PlaceError, RunError
 from mufuru.experiments.engine.store import open_store
 from mufuru.experiments.engine.sweep import Where
-from mufuru.experiments.engine.work import Job, Validation
+from mufuru.experiments.engine.work import Ended, Event, Job, Looked, Validation
 from mufuru.experiments.record import config_document
 from mufuru.experiments.search import results
 from mufuru.experiments.search import run as search_module

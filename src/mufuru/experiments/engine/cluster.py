@@ -17,21 +17,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import mufuru
 from mufuru.disk import locked
-from mufuru.experiments.engine.backend import GRACE, Died, Ended, Event, Looked
-from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError, writing_to
+from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError
 from mufuru.experiments.engine.remote import Remote
-from mufuru.experiments.engine.work import Job, Reporter, Validation, work
+from mufuru.experiments.engine.work import GRACE, Died, Ended, Event, Job, Looked, Reporter, Validation, Where, work
 from mufuru.kernels import library
 
-INTERVAL = 0.5
-"""Seconds between two reports of a run, and between two looks at the reports."""
 PROBE_SECONDS = 120.0
 """Seconds that a node gets to answer: it may have to start a process first."""
 CONNECT_SECONDS = 5.0
@@ -53,18 +49,16 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def connected(
-    address: str, root: Path, workers: int | None, store: str | None, checkpoint_seconds: float
-) -> Iterator[Cluster]:
+def connected(address: str, where: Where) -> Iterator[Cluster]:
     """Connect to a cluster, make sure that all of its nodes can work, and leave nothing there afterwards."""
     ray = import_ray()
     connect(ray, address)
     try:
-        with token(root, store) as place:
-            check_nodes(ray, place, store)
-            if workers is None and not ray.cluster_resources().get("CPU"):
+        with token(where) as place:
+            check_nodes(ray, place, where.store)
+            if where.workers is None and not ray.cluster_resources().get("CPU"):
                 raise PlaceError("the cluster has no core: add a node with `ray start --address HOST:PORT`")
-            yield Cluster(ray, workers, store, checkpoint_seconds)
+            yield Cluster(ray, where)
     finally:
         ray.shutdown()
 
@@ -78,8 +72,7 @@ def connect(ray: Any, address: str) -> None:
             warnings.simplefilter("ignore")
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise PlaceError(f"cannot join a Ray cluster at {address}: {reason} {_hint(address)}") from None
+        raise PlaceError(f"cannot join a Ray cluster at {address}: {_reason(error)} {_hint(address)}") from None
 
 
 def check_listening(address: str) -> None:
@@ -97,32 +90,25 @@ def check_listening(address: str) -> None:
         raise PlaceError(f"what answers at {address} is no Ray cluster. {_hint(address)}")
 
 
+def _reason(error: Exception, line: int = 0) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[line]
+
+
 def _hint(address: str) -> str:
     start = "Start one with `ray start --head`" if address == "auto" else "Expected HOST:PORT of a running Ray cluster"
     return f"{start}, or leave --cluster out to use this machine alone"
 
 
 @contextmanager
-def token(root: Path, store: str | None) -> Iterator[str]:
+def token(where: Where) -> Iterator[str]:
     """Put a file where runs are kept, for nodes to see; yield its path or URL."""
-    name = f".cluster-{uuid.uuid4().hex}"
-    if store is not None:
-        remote = Remote(store)
-        remote.write(name, b"")
-        try:
-            yield f"{remote.url}/{name}"
-        finally:
-            with suppress(RunError):
-                remote.remove(name)
-        return
-    path = root.absolute() / name
-    with writing_to(root):
-        root.mkdir(parents=True, exist_ok=True)
-        path.touch()
+    name, kept = f".cluster-{uuid.uuid4().hex}", Remote(where.store or str(where.root.absolute()))
+    kept.write(name, b"")
     try:
-        yield str(path)
+        yield f"{kept.url}/{name}"
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(RunError):
+            kept.remove(name)
 
 
 def check_nodes(ray: Any, place: str, store: str | None) -> None:
@@ -136,15 +122,14 @@ def check_nodes(ray: Any, place: str, store: str | None) -> None:
         for node in nodes
     ]
     for node, answer in zip(nodes, answers, strict=True):
+        name = node["NodeManagerAddress"]
         try:
-            check_node(node["NodeManagerAddress"], ray.get(answer, timeout=PROBE_SECONDS), here, store)
-        except ray.exceptions.GetTimeoutError:
-            message = f"node {node['NodeManagerAddress']} starts no process within {PROBE_SECONDS:.0f} seconds"
-            raise PlaceError(f"{message}: look at it with `ray status`") from None
+            check_node(name, ray.get(answer, timeout=PROBE_SECONDS), here, store)
         except ray.exceptions.RayError as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-            message = f"node {node['NodeManagerAddress']} cannot be asked whether it can make runs ({reason})"
-            raise PlaceError(f"{message}: look at it with `ray status`") from None
+            problem = f"cannot be asked whether it can make runs ({_reason(error, -1)})"
+            if isinstance(error, ray.exceptions.GetTimeoutError):
+                problem = f"starts no process within {PROBE_SECONDS:.0f} seconds"
+            raise PlaceError(f"node {name} {problem}: look at it with `ray status`") from None
 
 
 def probe_by_value() -> Callable[[str], dict[str, Any]]:
@@ -205,8 +190,8 @@ def check_node(name: str, there: dict[str, Any], here: dict[str, Any], store: st
 class Cluster:
     """The tasks of this sweep on a cluster."""
 
-    def __init__(self, ray: Any, workers: int | None, store: str | None, checkpoint_seconds: float) -> None:
-        self.ray, self.workers, self.store, self.checkpoint_seconds = ray, workers, store, checkpoint_seconds
+    def __init__(self, ray: Any, where: Where) -> None:
+        self.ray, self.where = ray, where
         affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         here = affinity(ray.get_runtime_context().get_node_id(), soft=False)
         # beside this process: it is there as long as this process is
@@ -222,17 +207,17 @@ class Cluster:
 
     def room(self) -> int:
         """Return how many more tasks to submit: one for each core, or as many as were asked for."""
-        if self.workers is None and time.monotonic() >= self.due:
+        if self.where.workers is None and time.monotonic() >= self.due:
             self.due = time.monotonic() + 5.0
             # tasks wait for a node where there is none
             self.cores = max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        return (self.workers or self.cores) - len(self.tasks)
+        return (self.where.workers or self.cores) - len(self.tasks)
 
     def start(self, job: Job) -> None:
-        if self.store is None:
+        if self.where.store is None:
             job = replace(job, folder=job.folder.absolute())
         variables = {name: value for name, value in os.environ.items() if name.startswith("MUFURU_")}
-        content = pickle.dumps((job, self.store, self.checkpoint_seconds, os.getcwd(), sys.argv))
+        content = pickle.dumps((job, self.where, os.getcwd(), sys.argv))
         self.tasks[self.task.remote(mufuru.__version__, variables, content, self.board)] = job
 
     def listen(self, seconds: float) -> list[Event]:
@@ -258,7 +243,7 @@ class Cluster:
         except errors.OutOfMemoryError:
             return Died(job, "its process was ended because memory ran out")
         except errors.RayError as error:
-            return Died(job, f"its process died ({(str(error).strip() or type(error).__name__).splitlines()[0]})")
+            return Died(job, f"its process died ({_reason(error)})")
         if state == "interrupted":
             asked = job.name in self.halted
             return Ended(job, None, halted=True) if asked else Died(job, "its process was asked to stop", innocent=True)
@@ -344,42 +329,19 @@ def task_by_value() -> Callable[..., tuple[str, str | None]]:
 class Reported(Reporter):
     """Reports to the board."""
 
+    interval = 0.5
+
     def __init__(self, name: str, board: Any) -> None:
         self.name, self.board, self.ray = name, board, import_ray()
-        self.validations_to_send: list[tuple[int, float]] = []
-        self.fraction, self.due, self.stop_now = 0.0, 0.0, False
-        self.answer: Any = None
 
-    def report(self) -> bool:
-        """Report and wait for the answer, before and after the run: whether to stop."""
-        return bool(self.ray.get(self.board.report.remote(self.name, self.fraction, self.validations_to_send)))
-
-    def send(self, fraction: float) -> None:
-        self.fraction = fraction
-        if (now := time.monotonic()) >= self.due:
-            self.due = now + INTERVAL
-            self.exchange()
-
-    def exchange(self) -> None:
-        """Read the last answer and report again; never wait."""
-        if self.answer is not None:
-            if not self.ray.wait([self.answer], timeout=0)[0]:
-                return
-            self.stop_now = self.ray.get(self.answer)
-        self.answer = self.board.report.remote(self.name, self.fraction, self.validations_to_send)
-        self.validations_to_send = []
-
-    def send_validation(self, validation: Validation) -> None:
-        self.validations_to_send.append((validation.number, validation.value))
-        self.due = 0.0
-
-    def asked_to_stop(self) -> bool:
-        return self.stop_now
+    def report(self, fraction: float, validations: list[Validation]) -> bool:
+        plain = [(validation.number, validation.value) for validation in validations]
+        return bool(self.ray.get(self.board.report.remote(self.name, fraction, plain)))
 
 
 def make(content: bytes, board: Any) -> tuple[str, str | None]:
     """Make one run in a process of the cluster; return whether it ended or was interrupted, and why it failed."""
-    job, store, checkpoint_seconds, folder, arguments = pickle.loads(content)
+    job, where, folder, arguments = pickle.loads(content)
     # paths of data are those of the command
     with suppress(OSError):
         os.chdir(folder)
@@ -387,20 +349,13 @@ def make(content: bytes, board: Any) -> tuple[str, str | None]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", library.MuFuRUKernelWarning)
     reporter = Reported(job.name, board)
-    if reporter.report():
+    if reporter.report(0.0, []):
         return "interrupted", None
-    if store is None:
-        wait_for_lock(job.folder)
+    if where.store is None and job.folder.is_dir():
+        # the process that trained the run before may still be exiting
+        with locked(job.folder, GRACE):
+            pass
     try:
-        return "ended", work(job, store, checkpoint_seconds, reporter)
+        return "ended", work(job, where, reporter)
     except Interrupted:
         return "interrupted", None
-    finally:
-        reporter.report()
-
-
-def wait_for_lock(folder: Path) -> None:
-    """Wait until the process that trained the run before releases its lock: it may still be exiting."""
-    if folder.is_dir():
-        with locked(folder, GRACE):
-            pass

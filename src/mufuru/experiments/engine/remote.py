@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from mufuru.disk import write_atomically
 from mufuru.experiments.engine.errors import Failure, PlaceError
-from mufuru.experiments.engine.progress import Progress
 from mufuru.experiments.record import RunFolder
 
 T = TypeVar("T")
@@ -112,8 +111,8 @@ class Remote:
         raise AssertionError
 
 
-class Mirror(Progress):
-    """The run folder on this machine of a run that lives behind a URL; as a progress it sees every checkpoint."""
+class Mirror:
+    """The run folder on this machine of a run that lives behind a URL."""
 
     def __init__(self, remote: Remote, folder: Path) -> None:
         self.remote, self.files = remote, RunFolder(folder)
@@ -128,7 +127,8 @@ class Mirror(Progress):
                 archive.extractall(self.files.path)
         self.saved = self._last()
 
-    def step(self, update: int, loss: float) -> None:
+    def step(self) -> None:
+        """Copy the run if it has a new checkpoint."""
         if self._last() != self.saved:
             self.push()
 

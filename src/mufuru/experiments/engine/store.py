@@ -33,7 +33,7 @@ class Store:
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self.files = RunFolder(path)
-        self.document: dict[str, Any] = json.loads(json.dumps(document))
+        self.document = document
 
     def check_free(self) -> None:
         """Make sure that a new run would replace nothing."""
@@ -216,7 +216,7 @@ def _completed(document: Any) -> Any:
     with suppress(SettingError, KeyError, TypeError):
         task = document["task"]
         settings = from_json(KINDS[task].config, document["config"])
-        return json.loads(json.dumps(config_document(task, settings)))
+        return config_document(task, settings)
     return document
 
 

@@ -1,6 +1,5 @@
 """Many runs: finished ones are skipped, stopped ones resume, and failures are listed at the end."""
 
-import json
 import os
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -9,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mufuru.experiments.engine.backend import Backend, Died, Ended, Event, Looked
-from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError, Stop
+from mufuru.experiments.engine.errors import Interrupted, RunError, Stop
 from mufuru.experiments.engine.processes import Processes
 from mufuru.experiments.engine.progress import Overall
 from mufuru.experiments.engine.remote import Remote, fetch_records
 from mufuru.experiments.engine.store import check_same, open_store
-from mufuru.experiments.engine.work import Job, Validation
+from mufuru.experiments.engine.work import Backend, Died, Ended, Event, Job, Looked, Validation, Where
 from mufuru.experiments.record import RunFolder, config_document
 from mufuru.kernels import library
 
@@ -38,48 +36,20 @@ class Outcome:
     """Reason by name."""
 
 
-@dataclass(frozen=True)
-class Where:
-    """The machines that make runs, and the folder or URL that keeps them."""
-
-    root: Path
-    """Folder with the folders of all runs."""
-    workers: int | None = None
-    """Runs at the same time; None for one on each core."""
-    cluster: str | None = None
-    """Address of a Ray cluster, or auto; None for this machine."""
-    store: str | None = None
-    """URL where runs are kept; their records are copied to their folders. None to keep them in their folders."""
-    checkpoint_seconds: float = 60.0
-
-    def __post_init__(self) -> None:
-        if file := next((path for path in (self.root, *self.root.parents) if path.is_file()), None):
-            raise PlaceError(f"{file} is a file: expected a folder for the runs, or a name that is free")
-        if self.store and self.store.startswith("memory:") and self.cluster is None:
-            raise PlaceError(
-                f"--store {self.store} is the memory of one process, and runs have processes of their own: give a URL "
-                "that all of them reach, such as s3://bucket/folder or file:///folder"
-            )
-
-
 class Plan(Protocol):
     """Decides which runs are made."""
 
     def next(self) -> Job | None:
         """Return the next run to start; None for none."""
-        ...
 
     def enough(self) -> bool:
         """Return whether to stop what still runs."""
-        ...
 
     def look(self, job: Job, validation: Validation) -> bool:
         """Take note of a validation; return whether to stop the run."""
-        ...
 
     def settle(self, job: Job, failure: str | None, halted: bool) -> None:
         """Take note of a run that is over."""
-        ...
 
 
 def usable_cores() -> int:
@@ -117,23 +87,18 @@ def sweep(
 
 
 def is_finished(job: Job, store: str | None = None) -> bool:
-    """Return whether the run is finished; a run with other settings in its place is an error."""
-    if store is not None:
-        return fetched(job, Remote(store) / job.name)
+    """Return whether the run is finished; a run with other settings in its place is an error. The records of one that
+    is finished behind a URL are copied to its folder."""
     folder = RunFolder(job.folder)
-    if not folder.config.exists():
-        return False
-    with open_store(job.folder, config_document(job.kind, job.config), resume=True):
-        return folder.finished
-
-
-def fetched(job: Job, remote: Remote) -> bool:
-    """Return whether the run behind a URL is finished; then its records are in its folder."""
-    folder = RunFolder(job.folder)
+    if store is None:
+        if not folder.config.exists():
+            return False
+        with open_store(job.folder, config_document(job.kind, job.config), resume=True):
+            return folder.finished
+    remote = Remote(store) / job.name
     if not remote.has(folder.config.name):
         return False
-    here = json.loads(json.dumps(config_document(job.kind, job.config)))
-    check_same(remote.read_json(folder.config.name), here, remote.url)
+    check_same(remote.read_json(folder.config.name), config_document(job.kind, job.config), remote.url)
     if finished := remote.has(folder.result.name):
         fetch_records(remote, folder)
     return finished
@@ -167,12 +132,11 @@ def opened(where: Where, most: int) -> Iterator[Backend]:
     if where.cluster is None:
         # built once here, then in the cache for every worker
         library.load()
-        count = min(where.workers or usable_cores(), most)
-        yield Processes(count, where.store, where.checkpoint_seconds)
+        yield Processes(min(where.workers or usable_cores(), most), where)
     else:
         from mufuru.experiments.engine.cluster import connected
 
-        with connected(where.cluster, where.root, where.workers, where.store, where.checkpoint_seconds) as cluster:
+        with connected(where.cluster, where) as cluster:
             yield cluster
 
 
@@ -192,12 +156,12 @@ class Pool:
                 while not stop.requested and not self.plan.enough() and self.fill():
                     for event in self.backend.listen(0.2):
                         self.handle(event)
-                    self.show()
+                    under_way = self.backend.running().values()
+                    self.overall.refresh(sum(job.cost * fraction for job, fraction in under_way))
                 if self.backend.running():
                     self.stop()
                 if stop.requested:
-                    message = "stopped; all runs are saved. The same command resumes them"
-                    raise Interrupted(message, stop.number)
+                    raise Interrupted("stopped; all runs are saved. The same command resumes them", stop.number)
         finally:
             self.backend.close()
 
@@ -206,9 +170,6 @@ class Pool:
         while self.backend.room() > 0 and (job := self.again.popleft() if self.again else self.plan.next()):
             self.backend.start(job)
         return bool(self.backend.running())
-
-    def show(self) -> None:
-        self.overall.refresh(sum(job.cost * fraction for job, fraction in self.backend.running().values()))
 
     def handle(self, event: Event) -> None:
         match event:
