@@ -79,7 +79,7 @@ def test_spans_as_seqeval_counts_them(tmp_path: Path) -> None:
 def test_right_spans_have_a_perfect_score(tmp_path: Path) -> None:
     task = TagTask(tag(write_names(tmp_path / "names.conll")))
 
-    def step(model: Any, batch: Any, state: Any) -> Any:
+    def step(batch: Any, state: Any) -> Any:
         class Right:
             training = False
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,13 +126,15 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
                        f"{reason}. If the data has changed, restore the data it was trained on") from None  # fmt: skip
 
 
-def evaluate(task: Task, model: nn.Module, split: str, step: Callable[..., Step] | None = None) -> dict[str, float]:
+def evaluate(
+    task: Task, model: nn.Module, split: str, step: Callable[[Any, Any], Step] | None = None
+) -> dict[str, float]:
     """Return the metrics over all batches of a split, with the state carried from one to the next; `step` is the
     task's own unless another is given."""
-    take, totals, state = step or task.step, Totals(), None
+    take, totals, state = step or partial(task.step, model), Totals(), None
     with examining(model):
         for batch in task.batches(split):
-            taken = take(model, batch, state)
+            taken = take(batch, state)
             state = taken.state
             totals.add(taken)
     if not totals.count:

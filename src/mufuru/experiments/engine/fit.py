@@ -20,7 +20,7 @@ from mufuru.experiments.engine.evaluate import evaluate, examining, load_weights
 from mufuru.experiments.engine.progress import Progress, TensorBoard
 from mufuru.experiments.engine.ranks import Alone, LostRank, Requests, answered, counted, ranks_of
 from mufuru.experiments.engine.status import Average, Status, learning_rate
-from mufuru.experiments.engine.store import Store
+from mufuru.experiments.engine.store import Follower, Store, open_store
 from mufuru.experiments.record import config_document
 from mufuru.experiments.tasks.task import Batch, State, Task, Totals
 
@@ -51,7 +51,8 @@ def fit(
     """
     folder, ranks = Path(folder), ranks or Alone()
     watchers = [progress or Progress(), *([TensorBoard(folder)] if tensorboard else [])]
-    with ranks.open_store(folder, config_document(kind, config), resume) as store, checkpoint.undisturbed():
+    opened = open_store if ranks.first else Follower.open
+    with opened(folder, config_document(kind, config), resume) as store, checkpoint.undisturbed():
         if ranks.same(lambda: store.files.finished):
             return ranks.same(store.result)
         if resume:
@@ -190,7 +191,7 @@ class Fit:
 
     def validate(self) -> None:
         """Validate, log the metrics, and save the weights if they are the best."""
-        status, valid = self.status, evaluate(self.task, self.model, "valid", self.ranks.measure)
+        status, valid = self.status, evaluate(self.task, self.model, "valid", self.ranks.step)
         for name, value in valid.items():
             self.check_finite(f"validation {name}", value, status.update)
         metric, loss = status.smoothed(valid[self.task.metric], valid["loss"], self.training.smoothing)
@@ -252,8 +253,9 @@ class Fit:
             checkpoint.restore_randomness(own)
             if (before := ranks_of(drawn)) != self.ranks.size:
                 self.watchers[0].describe(
-                    f"The checkpoint is of {counted(before)}, now there {counted(self.ranks.size, 'is', 'are')}: from "
-                    "here on sums are rounded in another order, and dropout draws other masks."
+                    f"The checkpoint is of {counted(before)}, now there {'is' if self.ranks.size == 1 else 'are'} "
+                    f"{counted(self.ranks.size)}: from here on sums are rounded in another order, and dropout draws "
+                    "other masks."
                 )
             self.started -= self.status.seconds
             self.saved_update, self.saved_best = self.status.update, self.status.best_update
@@ -281,7 +283,7 @@ class Fit:
         for split in ("train", "valid", "test"):
             if number := self.ranks.agree(self.requests).stop:
                 self.interrupt(number)
-            result[split] = evaluate(self.task, self.model, split, self.ranks.measure)
+            result[split] = evaluate(self.task, self.model, split, self.ranks.step)
         if self.ranks.first:
             model = self.ranks.inspected()
             with examining(model):
@@ -295,7 +297,7 @@ class Fit:
         with examining(self.model):
             changed = change is not None and change(self.model)
         if changed:
-            valid = evaluate(self.task, self.model, "valid", self.ranks.measure)
+            valid = evaluate(self.task, self.model, "valid", self.ranks.step)
             best = {"update": self.status.best_update, "valid": valid}
             self.store.save_best(Checkpoint(dict(self.model.state_dict()), best))
 

@@ -9,7 +9,7 @@ import copy
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,6 @@ import mufuru
 from mufuru.experiments.draws import Draws
 from mufuru.experiments.engine.checkpoint import Checkpoint, capture_randomness, digest, seed_everything, undisturbed
 from mufuru.experiments.engine.errors import Failure, RunError, resume_command
-from mufuru.experiments.engine.store import Follower, Store, open_store
 from mufuru.experiments.tasks.task import Batch, State, Step, Task
 
 T = TypeVar("T")
@@ -55,10 +54,6 @@ class Alone:
         """Whether this process writes the run folder and shows progress."""
         return self.rank == 0
 
-    def open_store(self, path: Path, document: dict[str, Any], resume: bool) -> AbstractContextManager[Store]:
-        """Open the run folder."""
-        return open_store(path, document, resume)
-
     def same(self, make: Callable[[], T]) -> T:
         """Return what rank 0 makes."""
         return make()
@@ -67,13 +62,9 @@ class Alone:
         """Set the task and the model of the run, before the optimiser is made."""
         self.task, self.model = task, model
 
-    def step(self, batch: Batch, state: State, requests: Requests) -> Step:
-        """Take a training step; return its results over the batch of all ranks."""
+    def step(self, batch: Batch, state: State, requests: Requests | None = None) -> Step:
+        """Take a step of training, or without requests of evaluation; return the results over all ranks' batch."""
         return self.task.step(self.model, batch, state)
-
-    def measure(self, model: nn.Module, batch: Batch, state: State) -> Step:
-        """Take an evaluation step; return its results over the batch of all ranks."""
-        return self.task.step(model, batch, state)
 
     def granted(self, requests: Requests) -> Requests:
         """Return the requests that all ranks act upon after an update."""
@@ -112,9 +103,6 @@ class Ranks(Alone):
         self.group = distributed.group.WORLD
         self._granted = NONE
 
-    def open_store(self, path: Path, document: dict[str, Any], resume: bool) -> AbstractContextManager[Store]:
-        return open_store(path, document, resume) if self.first else Follower.open(path, document)
-
     def same(self, make: Callable[[], T]) -> T:
         value: list[Any] = [make() if self.first else None]
         with answered():
@@ -140,18 +128,16 @@ class Ranks(Alone):
             self.parallel = DistributedDataParallel(_Steps(task, model))
         self._settle()
 
-    def step(self, batch: Batch, state: State, requests: Requests) -> Step:
+    def step(self, batch: Batch, state: State, requests: Requests | None = None) -> Step:
+        """A rank without a row of its own repeats the first, and counts nothing: so do all but one where a task reads
+        its data as one row."""
         part, counts = self._share(batch)
         with answered():
             step = self.parallel(part, state)
-        whole, self._granted = self._whole(step, counts, requests)
+        whole, granted = self._whole(step, counts, requests or NONE)
+        if requests is not None:
+            self._granted = granted
         return whole
-
-    def measure(self, model: nn.Module, batch: Batch, state: State) -> Step:
-        """The same as in training. A rank without a row of its own repeats the first, and counts nothing: so do all
-        but one where a task reads its data as one row."""
-        part, counts = self._share(batch)
-        return self._whole(self.task.step(model, part, state), counts, NONE)[0]
 
     def granted(self, requests: Requests) -> Requests:
         """Return the requests of all ranks at the beginning of the update, which were sent with its results."""
@@ -230,18 +216,16 @@ class Ranks(Alone):
     def _check_same(self, task: Task, model: nn.Module) -> None:
         """Refuse ranks that would train something else: another version, other settings, other data."""
         own = {
-            "version": mufuru.__version__,
-            "settings": repr(task.config),
-            "data": digest(dict(model.state_dict()), {}),
+            "another version of mufuru": mufuru.__version__,
+            "other settings": repr(task.config),
+            "other data or initial weights": digest(dict(model.state_dict()), {}),
         }
         others: list[Any] = [None] * self.size
         with answered():
             distributed.all_gather_object(others, own)
         for rank, other in enumerate(others):
-            if differing := [name for name, value in others[0].items() if other[name] != value]:
-                names = {"version": "another version of mufuru", "settings": "other settings",
-                         "data": "other data or initial weights"}  # fmt: skip
-                raise RunError(f"rank {rank} has {names[differing[0]]} than rank 0: start all processes of a run with "
+            if differing := [name for name, value in others[0].items() if other.get(name) != value]:
+                raise RunError(f"rank {rank} has {differing[0]} than rank 0: start all processes of a run with "
                                "the same command, on the same data")  # fmt: skip
 
     def _settle(self) -> None:
@@ -249,7 +233,7 @@ class Ranks(Alone):
         after resuming would add up in another order than the same update of a run that was left alone."""
         self.model.train()
         with undisturbed():
-            self.step(self.task.batches("train", 0)[0], None, NONE).loss.backward()
+            self.step(self.task.batches("train", 0)[0], None).loss.backward()
         self.model.zero_grad()
 
     def _seed(self, update: int) -> int:
@@ -270,21 +254,11 @@ class _Steps(nn.Module):
         return self.take(batch, state)
 
 
-class _Whole(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, value: float, factor: float) -> Tensor:
-        ctx.factor = factor
-        return part.new_tensor(value)
-
-    @staticmethod
-    def backward(ctx: Any, d_value: Tensor) -> tuple[Tensor, None, None]:
-        return d_value * ctx.factor, None, None
-
-
 def _whole(part: Tensor, value: float, factor: float) -> Tensor:
     """Return the value of a whole, with the gradient of a part of it times `factor`."""
-    apply: Any = _Whole.apply
-    whole: Tensor = apply(part, value, factor)
+    whole = part * factor
+    with torch.no_grad():
+        whole.fill_(value)
     return whole
 
 
@@ -341,15 +315,11 @@ def own_randomness(drawn: Checkpoint, rank: int) -> Checkpoint:
     """Return the random states of a rank."""
     if rank == 0:
         return Checkpoint({name: value for name, value in drawn.tensors.items() if "/" not in name}, drawn.values)
-    start = f"rank {rank}/"
-    tensors = {name.removeprefix(start): value for name, value in drawn.tensors.items() if name.startswith(start)}
-    return Checkpoint(tensors, drawn.values["other ranks"][rank - 1])
+    return Checkpoint(drawn.part(f"rank {rank}"), drawn.values["other ranks"][rank - 1])
 
 
-def counted(ranks: int, *verbs: str) -> str:
-    """Return a number of processes in words, with a verb that fits it before it."""
-    noun = "one process" if ranks == 1 else f"{ranks} processes"
-    return f"{verbs[ranks > 1]} {noun}" if verbs else noun
+def counted(ranks: int) -> str:
+    return "one process" if ranks == 1 else f"{ranks} processes"
 
 
 def ranks_of(drawn: Checkpoint) -> int:

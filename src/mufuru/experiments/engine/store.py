@@ -181,7 +181,7 @@ class Follower(Store):
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, document: dict[str, Any]) -> Iterator[Store]:
+    def open(cls, path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
         yield cls(path, document)
 
     begin = note_environment = note_layout = latest = save = save_best = restore_best = cut_log = finish = _leave
