@@ -15,8 +15,8 @@ import pytest
 from folders import assert_same_run
 
 from mufuru.experiments.engine import Interrupted, RunError, fit, remote
-from mufuru.experiments.engine.errors import PlaceError
-from mufuru.experiments.engine.remote import UNFINISHED, Remote, StoreError
+from mufuru.experiments.engine.errors import Failure, PlaceError
+from mufuru.experiments.engine.remote import UNFINISHED, Remote
 from mufuru.experiments.engine.sweep import is_finished
 from mufuru.experiments.engine.work import Job, Reporter, Validation, Where, work
 from mufuru.experiments.record import RunFolder
@@ -66,10 +66,14 @@ def where(folder: Path, checkpoint_seconds: float) -> Where:
     return Where(folder, cluster="auto", store=STORE, checkpoint_seconds=checkpoint_seconds)
 
 
+def names(there: Remote) -> list[str]:
+    return sorted(Path(path).name for path in there.files.ls(there.path, detail=False))
+
+
 def download(store: str, folder: Path) -> Path:
     files = Remote(store) / "one"
     folder.mkdir()
-    for name in files.names():
+    for name in names(files):
         (folder / name).write_bytes(files.read(name))
     return folder
 
@@ -79,7 +83,7 @@ def test_a_run_stopped_on_one_machine_is_resumed_on_another(store: str, tmp_path
     for stop_after in (3, 5):
         with pytest.raises(Interrupted):
             work(one, where(tmp_path, 60.0), Counting(stop_after))
-        assert there.names() == ["config.json", UNFINISHED]
+        assert names(there) == ["config.json", UNFINISHED]
         assert not is_finished(one, store)
     last = Counting()
     assert work(one, where(tmp_path, 60.0), last) is None
@@ -137,10 +141,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(store: str, monkeypatch: pytest.
         raise OSError("the network is gone")
 
     monkeypatch.setattr(place.files, "pipe_file", break_off)
-    with pytest.raises(StoreError, match=r"cannot use memory://bucket/runs \(OSError: the network is gone\)"):
+    with pytest.raises(Failure, match=r"cannot use memory://bucket/runs \(OSError: the network is gone\)"):
         place.write("state", b"newer")
     assert place.read("state") == b"old"
-    assert place.names() == ["state"]
+    assert names(place) == ["state"]
 
 
 def test_a_network_that_fails_for_a_moment_is_tried_again(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +186,7 @@ def test_a_full_disk_behind_the_url_ends_the_run_with_a_sentence(
     before = (Remote(store) / "one").read(UNFINISHED)
 
     def full(self: Remote, name: str, put: Any) -> None:
-        raise StoreError(f"cannot use {self.url} (OSError: No space left on device): what it holds is untouched")
+        raise Failure(f"cannot use {self.url} (OSError: No space left on device): what it holds is untouched")
 
     monkeypatch.setattr(remote.Remote, "_put", full)
     failure = work(job(tmp_path), where(tmp_path, 0.0), Counting())

@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 import sys
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -200,18 +199,15 @@ class Cluster:
         self.tasks: dict[Any, Job] = {}
         self.fractions: dict[str, float] = {}
         self.halted: set[str] = set()
-        self.cores, self.due = 0, 0.0
 
     def running(self) -> dict[str, tuple[Job, float]]:
         return {job.name: (job, self.fractions.get(job.name, 0.0)) for job in self.tasks.values()}
 
     def room(self) -> int:
         """Return how many more tasks to submit: one for each core, or as many as were asked for."""
-        if self.where.workers is None and time.monotonic() >= self.due:
-            self.due = time.monotonic() + 5.0
-            # tasks wait for a node where there is none
-            self.cores = max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        return (self.where.workers or self.cores) - len(self.tasks)
+        # tasks wait for a node where there is none
+        most = self.where.workers or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+        return most - len(self.tasks)
 
     def start(self, job: Job) -> None:
         if self.where.store is None:
@@ -251,10 +247,10 @@ class Cluster:
 
     def halt(self, name: str) -> None:
         self.halted.add(name)
-        self.board.halt.remote(name)
+        self.board.halt.remote([name])
 
     def stop(self) -> None:
-        self.ray.get(self.board.halt_all.remote())
+        self.ray.get(self.board.halt.remote([job.name for job in self.tasks.values()]))
         started = set(self.ray.get(self.board.read.remote())[0])
         waiting = [task for task, job in self.tasks.items() if job.name not in started]
         for task in waiting:
@@ -280,13 +276,12 @@ def board_by_value() -> type:
             self.fractions: dict[str, float] = {}
             self.validations: list[tuple[str, tuple[int, float]]] = []
             self.halted: set[str] = set()
-            self.stopped = False
 
         def report(self, name: str, fraction: float, validations: list[tuple[int, float]]) -> bool:
             """Take note of a run's progress; return whether it should stop."""
             self.fractions[name] = fraction
             self.validations += [(name, pair) for pair in validations]
-            return self.stopped or name in self.halted
+            return name in self.halted
 
         def read(self) -> tuple[dict[str, float], list[tuple[str, tuple[int, float]]]]:
             """Return the part of each run that is made, and all validations since the last call."""
@@ -296,11 +291,8 @@ def board_by_value() -> type:
         def forget(self, name: str) -> None:
             self.fractions.pop(name, None)
 
-        def halt(self, name: str) -> None:
-            self.halted.add(name)
-
-        def halt_all(self) -> None:
-            self.stopped = True
+        def halt(self, names: list[str]) -> None:
+            self.halted.update(names)
 
     return Board
 

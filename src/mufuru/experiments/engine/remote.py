@@ -27,10 +27,6 @@ ATTEMPTS = 3
 """Times that a file is copied before the run gives up: networks fail for a moment."""
 
 
-class StoreError(Failure):
-    """Files behind a URL that cannot be read or written."""
-
-
 class Remote:
     """A folder behind a URL of fsspec."""
 
@@ -62,7 +58,7 @@ class Remote:
         try:
             return json.loads(self.read(name))
         except ValueError as error:
-            raise StoreError(f"{self.url}/{name} is damaged: {error}") from None
+            raise Failure(f"{self.url}/{name} is damaged: {error}") from None
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all: under another name first."""
@@ -76,12 +72,6 @@ class Remote:
         """Remove a file; a missing one is fine."""
         if self.has(name):
             self._try(lambda: self.files.rm_file(f"{self.path}/{name}"))
-
-    def names(self) -> list[str]:
-        """Return the names of the files."""
-        if not self._try(lambda: self.files.isdir(self.path)):
-            return []
-        return sorted(Path(path).name for path in self._try(lambda: self.files.ls(self.path, detail=False)))
 
     def _put(self, name: str, put: Callable[[str], Any]) -> None:
         def attempt() -> None:
@@ -106,25 +96,20 @@ class Remote:
             except Exception as error:
                 if attempt + 1 == ATTEMPTS:
                     reason = f"{type(error).__name__}: {error}"
-                    raise StoreError(f"cannot use {self.url} ({reason}): what it holds is untouched") from error
+                    raise Failure(f"cannot use {self.url} ({reason}): what it holds is untouched") from error
                 time.sleep(2**attempt / 2)
         raise AssertionError
 
 
 class Mirror:
-    """The run folder on this machine of a run that lives behind a URL."""
+    """The run folder on this machine of a run that lives behind a URL, restored from there if it has begun."""
 
     def __init__(self, remote: Remote, folder: Path) -> None:
-        self.remote, self.files = remote, RunFolder(folder)
-        self.archive = folder.with_name(UNFINISHED)
-        self.saved = self._last()
-
-    def fetch(self) -> None:
-        """Restore the run from the URL, if it has begun there."""
-        if self.remote.has(UNFINISHED):
-            self.archive.write_bytes(self.remote.read(UNFINISHED))
+        self.remote, self.files, self.archive = remote, RunFolder(folder), folder.with_name(UNFINISHED)
+        if remote.has(UNFINISHED):
+            self.archive.write_bytes(remote.read(UNFINISHED))
             with zipfile.ZipFile(self.archive) as archive:
-                archive.extractall(self.files.path)
+                archive.extractall(folder)
         self.saved = self._last()
 
     def step(self) -> None:
@@ -138,22 +123,17 @@ class Mirror:
             return
         self.saved = self._last()
         self.remote.copy_in(self.files.config.name, self.files.config)
+        paths = [path for path in sorted(self.files.path.iterdir()) if path.is_file() and path.suffix != ".tmp"]
         if self.files.finished:
-            self._push_finished()
+            # the result comes last: where it is, the run is finished and whole
+            for path in sorted(paths, key=lambda path: path == self.files.result):
+                self.remote.copy_in(path.name, path)
+            self.remote.remove(UNFINISHED)
         else:
             with zipfile.ZipFile(self.archive, "w") as archive:
-                for path in self._paths():
+                for path in paths:
                     archive.write(path, path.name)
             self.remote.copy_in(UNFINISHED, self.archive)
-
-    def _push_finished(self) -> None:
-        # the result comes last: where it is, the run is finished and whole
-        for path in sorted(self._paths(), key=lambda path: path == self.files.result):
-            self.remote.copy_in(path.name, path)
-        self.remote.remove(UNFINISHED)
-
-    def _paths(self) -> list[Path]:
-        return [path for path in sorted(self.files.path.iterdir()) if path.is_file() and path.suffix != ".tmp"]
 
     def _last(self) -> tuple[int, int] | None:
         """Return an identifier of the last checkpoint."""
@@ -169,7 +149,6 @@ def mirrored(remote: Remote) -> Iterator[Mirror]:
     """Restore a run from its URL into a temporary folder, and copy it back whatever happens."""
     with tempfile.TemporaryDirectory(prefix="mufuru-") as place:
         mirror = Mirror(remote, Path(place) / "run")
-        mirror.fetch()
         try:
             yield mirror
         finally:

@@ -172,10 +172,6 @@ def _leave(self: Store, *_: Any, **__: Any) -> Any:
     """Do nothing, and return None."""
 
 
-def _log_nothing(self: Store, line: dict[str, Any]) -> int:
-    return 0
-
-
 class Follower(Store):
     """The run folder for a process that leaves it to another one: it reads nothing and writes nothing."""
 
@@ -184,8 +180,7 @@ class Follower(Store):
     def open(cls, path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
         yield cls(path, document)
 
-    begin = note_environment = note_layout = latest = save = save_best = restore_best = cut_log = finish = _leave
-    log = _log_nothing
+    begin = note_environment = note_layout = latest = save = save_best = restore_best = log = cut_log = finish = _leave
 
 
 @contextmanager
