@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from mufuru.disk import write_atomically
-from mufuru.experiments.settings import to_json
+from mufuru.experiments.settings import UserError, to_json
 
 
-class RecordError(ValueError):
+class RecordError(UserError, ValueError):
     """A run folder or a file of records that cannot be read; the message says what to do."""
 
 

@@ -17,7 +17,12 @@ LARGEST = 2**31 - 1
 """Largest whole number that a setting may have."""
 
 
-class SettingError(ValueError):
+class UserError(Exception):
+    """An error in what was asked for: the message is a sentence for the user, and says what to do. Exit code 2, unless
+    it has a `code` of its own."""
+
+
+class SettingError(UserError, ValueError):
     """An invalid setting: the message names it, what was expected and what came."""
 
 

@@ -215,3 +215,12 @@ def test_a_signal_reaches_the_run(store: str, tmp_path: Path) -> None:
         work(job(tmp_path), where(tmp_path, 60.0), Signalled())
     assert caught.value.number == signal.SIGTERM
     assert (Remote(store) / "one").has(UNFINISHED)
+
+
+def test_a_damaged_log_ends_a_run_with_a_sentence(tmp_path: Path) -> None:
+    one, here = job(tmp_path), Where(tmp_path)
+    with pytest.raises(Interrupted):
+        work(one, here, Counting(5))
+    log = RunFolder(one.folder).metrics
+    log.write_text(log.read_text().replace("{", "[", 1))
+    assert str(work(one, here, Counting())).startswith(f"{log} is damaged")

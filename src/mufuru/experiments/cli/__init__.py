@@ -13,11 +13,9 @@ from rich.table import Table
 
 import mufuru_command
 from mufuru.experiments.cli.usage import UsageError
-from mufuru.experiments.data import DataError
 from mufuru.experiments.engine import torchrun
-from mufuru.experiments.engine.errors import Interrupted, RunError
-from mufuru.experiments.record import RecordError
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.engine.errors import Interrupted
+from mufuru.experiments.settings import UserError
 from mufuru.kernels.choice import CHOICES
 from mufuru_command import say
 
@@ -52,7 +50,7 @@ def run_command(command: ModuleType, arguments: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Interrupted as error:
         return say(error, 128 + error.number)
-    except (DataError, RecordError, RunError, SettingError, UsageError) as error:
+    except (UserError, UsageError) as error:
         return say(error, getattr(error, "code", 2))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):

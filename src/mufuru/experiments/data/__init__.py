@@ -1,12 +1,14 @@
 """Data sets: downloads with checksums, texts, trees, word vectors, labelled sequences, vocabularies."""
 
+from mufuru.experiments.settings import UserError
+
 __all__ = ["PARTS", "DataError", "TokenError"]
 
 PARTS = {"train": "training", "valid": "validation", "test": "test"}
 """The parts of a data set, and their names in messages."""
 
 
-class DataError(ValueError):
+class DataError(UserError, ValueError):
     """Data that cannot be loaded or used: the message names it, says what was expected, what came and what to do."""
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from mufuru.experiments.settings import UserError
+
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a run to stop; SIGHUP comes from a terminal that is closed."""
 
 
-class RunError(RuntimeError):
-    """An error in what was asked for; the message says what is wrong and what to do. Exit code 2."""
+class RunError(UserError, RuntimeError):
+    """A run that cannot be made, resumed or read; the message says what is wrong and what to do."""
 
 
 class PlaceError(RunError):
@@ -66,10 +68,6 @@ class Stop:
         self.signals = signals
         self._before: dict[int, Any] = {}
 
-    @property
-    def requested(self) -> bool:
-        return self.number != 0
-
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in self.signals:
@@ -100,5 +98,5 @@ def deferred() -> Iterator[None]:
         with stop:
             yield
     finally:
-        if stop.requested:
+        if stop.number:
             signal.raise_signal(signal.SIGINT)

@@ -56,14 +56,12 @@ def moved(config: Any, folder: Path) -> Any:
     """Return settings whose files are in another folder; weights of other data are refused when they are loaded."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: expected the one that has the files of the data now")
-    names = getattr(getattr(config, "data", None), "files", ())
     changes: dict[str, Any] = {}
-    for name in names:
-        value = getattr(config.data, name)
-        paths = tuple(
-            str(folder / Path(path).name) for path in (value if isinstance(value, tuple) else (value,)) if path
-        )
-        changes[name] = paths if isinstance(value, tuple) else paths[0] if paths else None
+    for name in getattr(getattr(config, "data", None), "files", ()):
+        if isinstance(value := getattr(config.data, name), tuple):
+            changes[name] = tuple(str(folder / Path(path).name) for path in value)
+        elif value:
+            changes[name] = str(folder / Path(value).name)
     if not any(changes.values()):
         raise DataError("the run was not trained on files of your own: there is nothing to find")
     return replace(config, data=replace(config.data, **changes))

@@ -62,9 +62,9 @@ def fit(
         ranks.adopt(task, model)
         run = Fit(task, model, config.training, store, watchers, checkpoint_seconds, ranks)
         with run.stop:
-            if not resume and (check := getattr(task, "check_new", None)):
-                check()
             if not resume:
+                if check := getattr(task, "check_new", None):
+                    check()
                 # only now: settings whose data cannot be loaded leave nothing behind
                 store.begin()
             store.note_layout(getattr(task, "layout", None))

@@ -2,8 +2,8 @@
 
 import os
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -126,18 +126,15 @@ class Listed:
             self.outcome.failed[job.name] = failure
 
 
-@contextmanager
-def opened(where: Where, most: int) -> Iterator[Backend]:
+def opened(where: Where, most: int) -> AbstractContextManager[Backend]:
     """Open the place where runs are made, at most `most` at the same time."""
-    if where.cluster is None:
-        # built once here, then in the cache for every worker
-        library.load()
-        yield Processes(min(where.workers or usable_cores(), most), where)
-    else:
+    if where.cluster is not None:
         from mufuru.experiments.engine.cluster import connected
 
-        with connected(where.cluster, where) as cluster:
-            yield cluster
+        return connected(where.cluster, where)
+    # built once here, then in the cache for every worker
+    library.load()
+    return nullcontext(Processes(min(where.workers or usable_cores(), most), where))
 
 
 class Pool:
@@ -153,14 +150,14 @@ class Pool:
         """Work until nothing is left; a signal that asks to stop lets every run save itself first."""
         try:
             with Stop() as stop:
-                while not stop.requested and not self.plan.enough() and self.fill():
+                while not stop.number and not self.plan.enough() and self.fill():
                     for event in self.backend.listen(0.2):
                         self.handle(event)
                     under_way = self.backend.running().values()
                     self.overall.refresh(sum(job.cost * fraction for job, fraction in under_way))
                 if self.backend.running():
                     self.stop()
-                if stop.requested:
+                if stop.number:
                     raise Interrupted("stopped; all runs are saved. The same command resumes them", stop.number)
         finally:
             self.backend.close()

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch import distributed
 
-from mufuru.experiments.data import DataError
 from mufuru.experiments.engine.errors import Failure, Interrupted, RunError
 from mufuru.experiments.engine.ranks import Alone, Ranks
-from mufuru.experiments.record import RecordError
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.settings import UserError
 
 
 @contextmanager
@@ -35,7 +33,7 @@ def joined(seconds: float = 1800.0) -> Iterator[Alone]:
     ranks = meet(*place, timedelta(seconds=seconds))
     try:
         yield ranks
-    except (RunError, DataError, SettingError, RecordError) as error:
+    except UserError as error:
         if ranks.speaks():
             raise
         raise SystemExit(128 + error.number if isinstance(error, Interrupted) else 1) from None

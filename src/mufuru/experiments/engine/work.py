@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from mufuru.experiments.data import DataError
-from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError
+from mufuru.experiments.engine.errors import Interrupted, PlaceError
 from mufuru.experiments.engine.fit import fit
 from mufuru.experiments.engine.progress import Progress
 from mufuru.experiments.engine.remote import Mirror, Remote, mirrored
 from mufuru.experiments.record import RunFolder, read_lines
-from mufuru.experiments.settings import SettingError
+from mufuru.experiments.settings import UserError
 
 GRACE = 30.0
 """Seconds that a worker gets to save its run before it is killed."""
@@ -178,7 +177,7 @@ def work(job: Job, where: Where, reporter: Reporter) -> str | None:
             fit(job.kind, job.config, folder, resume=resume, progress=reporter, checkpoint_seconds=seconds)
     except Interrupted:
         raise
-    except (DataError, RunError, SettingError, OSError) as error:
+    except (UserError, OSError) as error:
         return str(error)
     except Exception:
         return f"this is a bug\n{traceback.format_exc()}"
