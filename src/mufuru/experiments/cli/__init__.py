@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -58,6 +59,17 @@ def run_command(command: ModuleType, arguments: list[str]) -> int:
         return say("not enough memory for this model and its data: try fewer units, a smaller batch or less data", 1)
     finally:
         warnings.formatwarning = before
+
+
+def overview(usage: str, more: str, about: str, subjects: Mapping[str, Any], examples: str) -> int:
+    """Print the help of a command whose first argument is one of its subjects; `usage` ends with their name."""
+    noun = usage.rpartition(" ")[2].lower()
+    print(
+        f"usage: {usage} {more}\n\n{about}\n\n{noun}s: {', '.join(subjects)}\n\n{usage} --help lists all options.\n\n"
+        f"examples:\n{examples}",
+        end="",
+    )
+    return 0
 
 
 def show_metrics(splits: Mapping[str, Mapping[str, float]]) -> None:

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from mufuru.experiments.cli import report_failures
+from mufuru.experiments.cli import overview, report_failures
 from mufuru.experiments.cli.usage import parse_both
 from mufuru.experiments.record import Record
 from mufuru.experiments.report.runs import by_settings
@@ -24,23 +24,14 @@ Finished runs are skipped: after Ctrl-C or worse the same command continues."""
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview(), end="")
-        return 0
+        first = examples(next(iter(EXPERIMENTS)))
+        return overview("mufuru reproduce EXPERIMENT", "[OPTIONS]", DESCRIPTION, EXPERIMENTS, first)
     name, *rest = arguments
     options, grid = parse_experiment(name, rest)
     made = reproduce(name, grid, options)
     if not options.quiet:
         show(name, made)
     return report_failures(made.outcome.failed, "the same command tries these runs again")
-
-
-def overview() -> str:
-    """Return the help of `mufuru reproduce` itself."""
-    return (
-        f"usage: mufuru reproduce EXPERIMENT [OPTIONS]\n\n{DESCRIPTION}\n\n"
-        f"experiments: {', '.join(EXPERIMENTS)}\n\nmufuru reproduce EXPERIMENT --help lists all options.\n\n"
-        f"examples:\n{examples(next(iter(EXPERIMENTS)))}"
-    )
 
 
 def examples(name: str) -> str:

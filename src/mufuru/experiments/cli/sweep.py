@@ -8,7 +8,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mufuru.experiments.cli import report_failures
+from mufuru.experiments.cli import overview, report_failures
 from mufuru.experiments.cli.usage import Flag, FromPreset, Output, UsageError, check_range, parse_both, parse_first
 from mufuru.experiments.engine.errors import Failure
 from mufuru.experiments.engine.sweep import Where
@@ -76,8 +76,8 @@ class Options(FromPreset):
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview(), end="")
-        return 0
+        examples = EXAMPLES.format(kind=next(iter(KINDS)))
+        return overview("mufuru sweep TASK", "--over NAME=VALUES ... [OPTIONS]", DESCRIPTION, KINDS, examples)
     name, options, config = parse_sweep(arguments)
     root = options.output or Path("runs") / f"{name}-sweep"
     where = Where(root, options.jobs, options.cluster, options.store, options.checkpoint_seconds)
@@ -107,15 +107,6 @@ def main(arguments: list[str]) -> int:
     if not options.quiet:
         show(search, made, root, files)
     return failures(made)
-
-
-def overview() -> str:
-    """Return the help of `mufuru sweep` itself."""
-    return (
-        f"usage: mufuru sweep TASK --over NAME=VALUES ... [OPTIONS]\n\n{DESCRIPTION}\n\n"
-        f"tasks: {', '.join(KINDS)}\n\nmufuru sweep TASK --help lists all options.\n\n"
-        f"examples:\n{EXAMPLES.format(kind=next(iter(KINDS)))}"
-    )
 
 
 def parse_sweep(arguments: list[str]) -> tuple[str, Options, Any]:
