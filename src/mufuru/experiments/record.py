@@ -80,8 +80,6 @@ class Record:
 
 OPTIONAL = ("curve", "dynamic")
 """Entries that a file of records omits where they are empty."""
-PLACE = "folder"
-"""Entry that it always omits: no other machine has the folder."""
 
 
 def config_document(task: str, config: Any) -> dict[str, Any]:
@@ -190,8 +188,11 @@ def find_runs(root: Path) -> list[Path]:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write records as JSON lines: first the entries that all share, then a line per run, in an order that does not
     depend on when they ran."""
-    kept = [{key: value for key, value in vars(record).items() if key != PLACE} for record in records]
-    rows = [{key: value for key, value in row.items() if value or key not in OPTIONAL} for row in kept]
+    # no other machine has the folder
+    rows = [
+        {key: value for key, value in vars(record).items() if key != "folder" and (value or key not in OPTIONAL)}
+        for record in records
+    ]
     common = _common(rows)
     lines = sorted(json.dumps(_without(common, row), sort_keys=True) for row in rows)
     lines.insert(0, json.dumps({"common": common}, sort_keys=True))

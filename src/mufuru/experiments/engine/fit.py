@@ -4,7 +4,7 @@ import ctypes
 import math
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,11 @@ def fit(
     """
     folder, ranks = Path(folder), ranks or Alone()
     watchers = [progress or Progress(), *([TensorBoard(folder)] if tensorboard else [])]
-    opened = open_store if ranks.first else Follower.open
-    with opened(folder, config_document(kind, config), resume) as store, checkpoint.undisturbed():
+    document = config_document(kind, config)
+    opened: AbstractContextManager[Store] = nullcontext(Follower(folder, document))
+    if ranks.first:
+        opened = open_store(folder, document, resume)
+    with opened as store, checkpoint.undisturbed():
         if ranks.same(lambda: store.files.finished):
             return ranks.same(store.result)
         if resume:

@@ -21,7 +21,7 @@ from mufuru.experiments.engine import checkpoint
 from mufuru.experiments.engine.checkpoint import Checkpoint, CheckpointError
 from mufuru.experiments.engine.errors import RunError, resume_command, writing_to
 from mufuru.experiments.record import RecordError, RunFolder, config_document, read_json
-from mufuru.experiments.settings import SettingError, from_json
+from mufuru.experiments.settings import SettingError, flat, from_json
 from mufuru.experiments.tasks import KINDS
 from mufuru.kernels import library
 
@@ -98,18 +98,16 @@ class Store:
 
     def save(self, latest: Checkpoint) -> None:
         """Write last.safetensors; the old one becomes previous.safetensors once the new one is complete."""
-        with writing_to(self.files.path):
-            if self.files.metrics.exists():
-                # the lines that the checkpoint counts on must be on the disk before it
-                with open(self.files.metrics, "rb+") as file:
-                    os.fsync(file.fileno())
-            checkpoint.save(self.files.last, self._with_run(latest), keep=self.files.previous)
+        if self.files.metrics.exists():
+            # the lines that the checkpoint counts on must be on the disk before it
+            with writing_to(self.files.path), open(self.files.metrics, "rb+") as file:
+                os.fsync(file.fileno())
+        self._save(self.files.last, latest, self.files.previous)
         self.files.best_before.unlink(missing_ok=True)
 
     def save_best(self, weights: Checkpoint, keep: bool = False) -> None:
         """Write best.safetensors; with `keep` the last checkpoint's one stays until the next `save`."""
-        with writing_to(self.files.path):
-            checkpoint.save(self.files.best, self._with_run(weights), self.files.best_before if keep else None)
+        self._save(self.files.best, weights, self.files.best_before if keep else None)
 
     def restore_best(self, update: int) -> None:
         """Restore the best.safetensors of the checkpoint, if a later one has taken its place."""
@@ -148,12 +146,13 @@ class Store:
             raise RunError(f"{error}. Delete it and resume with {resume_command(self.files.path)}") from None
         return result
 
-    def _with_run(self, content: Checkpoint) -> Checkpoint:
-        return Checkpoint(content.tensors, {**content.values, "run": self.document})
+    def _save(self, path: Path, content: Checkpoint, keep: Path | None) -> None:
+        with writing_to(self.files.path):
+            checkpoint.save(path, Checkpoint(content.tensors, {**content.values, "run": self.document}), keep)
 
     def _of_this_run(self, content: Checkpoint, path: Path) -> Checkpoint:
-        if differences := "; ".join(_differences(_completed(content.values.get("run", {})), self.document)):
-            raise RunError(f"{path} belongs to another run: {differences}")
+        if different := differences(content.values.get("run", {}), self.document):
+            raise RunError(f"{path} belongs to another run: {different}")
         return content
 
     def _write(self, path: Path, content: Any) -> None:
@@ -161,10 +160,10 @@ class Store:
             write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def check_same(there: Any, here: dict[str, Any], place: str) -> None:
+def check_same(there: dict[str, Any], here: dict[str, Any], place: str) -> None:
     """Make sure that the config.json of the run in a place has these settings."""
-    if differences := "; ".join(_differences(_completed(there), here)):
-        raise RunError(f"the run in {place} has other settings: {differences}. Resume it with its own, or choose "
+    if different := differences(there, here):
+        raise RunError(f"the run in {place} has other settings: {different}. Resume it with its own, or choose "
                        "another folder")  # fmt: skip
 
 
@@ -174,11 +173,6 @@ def _leave(self: Store, *_: Any, **__: Any) -> Any:
 
 class Follower(Store):
     """The run folder for a process that leaves it to another one: it reads nothing and writes nothing."""
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path, document: dict[str, Any], resume: bool) -> Iterator[Store]:
-        yield cls(path, document)
 
     begin = note_environment = note_layout = latest = save = save_best = restore_best = log = cut_log = finish = _leave
 
@@ -206,23 +200,16 @@ def open_store(path: Path, document: dict[str, Any], resume: bool) -> Iterator[S
                 path.rmdir()  # only if it is empty: a run that could not begin leaves nothing behind
 
 
-def _completed(document: Any) -> Any:
-    """Add the defaults of settings that are newer than the run."""
+def differences(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """Name each setting that differs, with both its values; one that is newer than the run there has its default."""
     with suppress(SettingError, KeyError, TypeError):
-        task = document["task"]
-        settings = from_json(KINDS[task].config, document["config"])
-        return config_document(task, settings)
-    return document
-
-
-def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
-    """Name each setting that differs, with both its values."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in dict.fromkeys([*there, *here]):
-            field = name if key == "config" and not name else f"{name}.{key}".lstrip(".")
-            yield from _differences(there.get(key), here.get(key), field)
-    elif there != here:
-        yield f"{name or 'config'} is {json.dumps(there)} there and {json.dumps(here)} here"
+        there = config_document(there["task"], from_json(KINDS[there["task"]].config, there["config"]))
+    before, now = flat(there), flat(here)
+    return "; ".join(
+        f"{name.removeprefix('config.')} is {json.dumps(before.get(name))} there and {json.dumps(now.get(name))} here"
+        for name in before | now
+        if before.get(name) != now.get(name)
+    )
 
 
 def environment() -> dict[str, Any]:
