@@ -185,10 +185,10 @@ def test_a_full_disk_behind_the_url_ends_the_run_with_a_sentence(
         work(job(tmp_path), where(tmp_path, 60.0), Counting(3))
     before = (Remote(store) / "one").read(UNFINISHED)
 
-    def full(self: Remote, name: str, put: Any) -> None:
+    def full(self: Remote, name: str, content: bytes) -> None:
         raise Failure(f"cannot use {self.url} (OSError: No space left on device): what it holds is untouched")
 
-    monkeypatch.setattr(remote.Remote, "_put", full)
+    monkeypatch.setattr(remote.Remote, "write", full)
     failure = work(job(tmp_path), where(tmp_path, 0.0), Counting())
     assert failure is not None
     assert failure.startswith("cannot use memory://bucket/runs/one (OSError: No space left")

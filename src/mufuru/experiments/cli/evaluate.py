@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
         details = more(model, split) if more else {}
     try:
         if adapt:
-            adapted = evaluate_dynamically(partial(with_progress, adapt, task, model), chosen.split, chosen.ways)
+            adapted = evaluate_dynamically(partial(adapt, task, model), chosen.split, chosen.ways)
     finally:
         show(chosen, metrics, adapted, details)
     if chosen.keep:
@@ -128,15 +128,18 @@ def load(chosen: Evaluate) -> tuple[Any, Any]:
     return task, model
 
 
-Measured = Callable[[str, Dynamic], dict[str, float]]
-"""From a split and a setting to the metrics."""
-
-
-def evaluate_dynamically(measure: Measured, split: str, ways: list[Dynamic]) -> dict[str, Any]:
+def evaluate_dynamically(adapt: Callable[..., dict[str, float]], split: str, ways: list[Dynamic]) -> dict[str, Any]:
     """Evaluate with the learning rate that is best on the validation data, where there are several.
 
     `tried` has the validation metrics by learning rate, None for one that diverged.
     """
+    console = Console(stderr=True)
+
+    def measure(split: str, way: Dynamic) -> dict[str, float]:
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+            line = bar.add_task(f"{split}, learning rate {way.learning_rate:g}", total=None)
+            return adapt(split, way, lambda done, tokens: bar.update(line, completed=done, total=tokens))
+
     tried: dict[Dynamic, dict[str, float] | None] = dict.fromkeys(ways) if len(ways) > 1 else {}
     for way in tried:
         with suppress(Diverged):
@@ -147,13 +150,6 @@ def evaluate_dynamically(measure: Measured, split: str, ways: list[Dynamic]) -> 
     best = min(finite, key=lambda way: finite[way]["loss"]) if finite else ways[0]
     metrics = finite[best] if split == "valid" and finite else measure(split, best)
     return {"how": asdict(best), "metrics": metrics, "tried": {str(way.learning_rate): tried[way] for way in tried}}
-
-
-def with_progress(adapt: Callable[..., dict[str, float]], task: Any, model: Any, split: str, way: Dynamic) -> Any:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        line = bar.add_task(f"{split}, learning rate {way.learning_rate:g}", total=None)
-        return adapt(task, model, split, way, lambda done, tokens: bar.update(line, completed=done, total=tokens))
 
 
 def show(chosen: Evaluate, metrics: dict[str, float], adapted: dict[str, Any], details: dict[str, Any]) -> None:

@@ -220,13 +220,10 @@ class Cluster:
         self.ray.wait(list(self.tasks), timeout=seconds)
         over, _ = self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=0)
         # a run's last report comes before its end
-        return self.read() + [self.settle(task) for task in over]
-
-    def read(self) -> list[Event]:
-        """Read the reports of the runs."""
         self.fractions, validations = self.ray.get(self.board.read.remote())
         jobs = {job.name: job for job in self.tasks.values()}
-        return [Looked(jobs[name], Validation(*pair)) for name, pair in validations if name in jobs]
+        looked = [Looked(jobs[name], Validation(*pair)) for name, pair in validations if name in jobs]
+        return [*looked, *map(self.settle, over)]
 
     def settle(self, task: Any) -> Event:
         """Return how a task ended."""

@@ -167,7 +167,10 @@ class Piped(Reporter):
 
 
 def serve(pipe: Any) -> None:
-    """Make runs in a worker's process, one after the other, until nobody asks for more."""
+    """Make runs in a worker's process, one after the other, until nobody asks for more.
+
+    Sends for each why it failed, and whether it was halted.
+    """
     # Ctrl-C in a terminal goes to every process there: the parent decides what it means
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setsid"):
@@ -182,8 +185,14 @@ def serve(pipe: Any) -> None:
         while True:
             # the wish to stop a run may come after its end
             if asked := pipe.recv():
-                job, where = asked
-                pipe.send(make(job, where, Piped(pipe)))
+                (job, where), reporter = asked, Piped(pipe)
+                try:
+                    pipe.send((work(job, where, reporter), False))
+                except Interrupted as error:
+                    if not reporter.halted:
+                        # all is saved; this process would wait for its next run
+                        os._exit(128 + error.number)
+                    pipe.send((None, True))
 
 
 def _end_with_parent() -> None:
@@ -194,14 +203,3 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE)
         os._exit(1)
-
-
-def make(job: Job, where: Where, reporter: Piped) -> tuple[str | None, bool]:
-    """Make one run; return why it failed, and whether it was halted."""
-    try:
-        return work(job, where, reporter), False
-    except Interrupted as error:
-        if reporter.halted:
-            return None, True
-        # all is saved; this process would wait for its next run
-        os._exit(128 + error.number)

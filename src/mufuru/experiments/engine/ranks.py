@@ -38,9 +38,6 @@ class Requests(NamedTuple):
     """Whether a checkpoint is due."""
 
 
-NONE = Requests()
-
-
 class Alone:
     """The only process of a run."""
 
@@ -101,7 +98,7 @@ class Ranks(Alone):
         if cuda:
             torch.cuda.set_device(self.device)
         self.group = distributed.group.WORLD
-        self._granted = NONE
+        self._granted = Requests()
 
     def same(self, make: Callable[[], T]) -> T:
         value: list[Any] = [make() if self.first else None]
@@ -134,7 +131,7 @@ class Ranks(Alone):
         part, counts = self._share(batch)
         with answered():
             step = self.parallel(part, state)
-        whole, granted = self._whole(step, counts, requests or NONE)
+        whole, granted = self._whole(step, counts, requests or Requests())
         if requests is not None:
             self._granted = granted
         return whole

@@ -6,6 +6,7 @@ moment mixes two checkpoints. A finished run is an ordinary run folder.
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 import time
@@ -62,23 +63,12 @@ class Remote:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all: under another name first."""
-        self._put(name, lambda temporary: self.files.pipe_file(temporary, content))
 
-    def copy_in(self, name: str, source: Path) -> None:
-        """Write a file of this machine, whole or not at all."""
-        self._put(name, lambda temporary: self.files.put_file(str(source), temporary))
-
-    def remove(self, name: str) -> None:
-        """Remove a file; a missing one is fine."""
-        if self.has(name):
-            self._try(lambda: self.files.rm_file(f"{self.path}/{name}"))
-
-    def _put(self, name: str, put: Callable[[str], Any]) -> None:
         def attempt() -> None:
             self.files.makedirs(self.path, exist_ok=True)
             temporary = f"{self.path}/.{name}.{uuid.uuid4().hex}.tmp"
             try:
-                put(temporary)
+                self.files.pipe_file(temporary, content)
                 self.files.mv(temporary, f"{self.path}/{name}")
             except BaseException:
                 if self.files.exists(temporary):
@@ -86,6 +76,11 @@ class Remote:
                 raise
 
         self._try(attempt)
+
+    def remove(self, name: str) -> None:
+        """Remove a file; a missing one is fine."""
+        if self.has(name):
+            self._try(lambda: self.files.rm_file(f"{self.path}/{name}"))
 
     def _try(self, action: Callable[[], T]) -> T:
         """Try an action several times; each file system of fsspec raises different errors."""
@@ -105,11 +100,9 @@ class Mirror:
     """The run folder on this machine of a run that lives behind a URL, restored from there if it has begun."""
 
     def __init__(self, remote: Remote, folder: Path) -> None:
-        self.remote, self.files, self.archive = remote, RunFolder(folder), folder.with_name(UNFINISHED)
+        self.remote, self.files = remote, RunFolder(folder)
         if remote.has(UNFINISHED):
-            self.archive.write_bytes(remote.read(UNFINISHED))
-            with zipfile.ZipFile(self.archive) as archive:
-                archive.extractall(folder)
+            zipfile.ZipFile(io.BytesIO(remote.read(UNFINISHED))).extractall(folder)
         self.saved = self._last()
 
     def step(self) -> None:
@@ -122,18 +115,19 @@ class Mirror:
         if not self.files.config.exists():
             return
         self.saved = self._last()
-        self.remote.copy_in(self.files.config.name, self.files.config)
+        self.remote.write(self.files.config.name, self.files.config.read_bytes())
         paths = [path for path in sorted(self.files.path.iterdir()) if path.is_file() and path.suffix != ".tmp"]
         if self.files.finished:
             # the result comes last: where it is, the run is finished and whole
             for path in sorted(paths, key=lambda path: path == self.files.result):
-                self.remote.copy_in(path.name, path)
+                self.remote.write(path.name, path.read_bytes())
             self.remote.remove(UNFINISHED)
         else:
-            with zipfile.ZipFile(self.archive, "w") as archive:
+            content = io.BytesIO()
+            with zipfile.ZipFile(content, "w") as archive:
                 for path in paths:
                     archive.write(path, path.name)
-            self.remote.copy_in(UNFINISHED, self.archive)
+            self.remote.write(UNFINISHED, content.getvalue())
 
     def _last(self) -> tuple[int, int] | None:
         """Return an identifier of the last checkpoint."""
