@@ -7,8 +7,10 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -19,35 +21,52 @@ from mufuru.kernels import library
 
 # a forked copy of a process with threads can hang; a spawned one starts clean
 CONTEXT = multiprocessing.get_context("spawn")
+HALTED = "asked to stop"
 
 
 class Worker:
-    """A process that makes one run after another: when it dies, its run is known and no other is hurt."""
+    """A pool of one process that makes one run after another: when it dies, its run is known and no other is hurt."""
 
+    process: BaseProcess
     job: Job
+    future: Future[str | None]
 
     def __init__(self) -> None:
-        self.fraction = -1.0
+        self.fraction = CONTEXT.RawValue("d", -1.0)
         """Part of the run that is made; below 0 until the process is ready."""
-        self.pipe, there = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=serve, args=(there,))
-        # what a terminal sends goes to every process there, and to the tracker of resources, which starts here
-        with one_thread_each(), blocked("SIGINT", "SIGHUP"):
-            self.process.start()
-        # the process has its own; with this one open its end would not be seen
-        there.close()
+        self.halt = CONTEXT.RawValue("b", 0)
+        """Whether the run should save itself and stop."""
+        self.validations, self.sender = CONTEXT.Pipe(duplex=False)
+        # a terminal that closes must not end the tracker of resources, which starts here
+        with blocked("SIGHUP"):
+            self.executor = ProcessPoolExecutor(1, CONTEXT, prepare, (self.fraction, self.halt, self.sender))
 
     def start(self, job: Job, where: Where) -> None:
-        """Start a run."""
-        self.job, self.fraction = job, min(self.fraction, 0.0)
-        # if the process has died after its last run, its end is read next
-        with suppress(OSError):
-            self.pipe.send((job, where))
+        """Start a run; the first one starts the process."""
+        self.job, self.fraction.value, self.halt.value = job, min(self.fraction.value, 0.0), 0
+        before = set(multiprocessing.active_children())
+        try:
+            with one_thread_each(), blocked("SIGINT"):
+                self.future = self.executor.submit(make, job, where)
+        except BrokenProcessPool as error:
+            # it died after its last run
+            self.future = Future()
+            self.future.set_exception(error)
+        for process in set(multiprocessing.active_children()) - before:
+            self.process = process
+        # the process has its own; with this one open its end would not be seen
+        self.sender.close()
+
+    def looked(self) -> Iterator[Looked]:
+        """Return the validations since the last call."""
+        with suppress(EOFError, OSError):
+            while self.validations.poll():
+                yield Looked(self.job, self.validations.recv())
 
     def end(self) -> str:
         """Wait for the process, and return how it ended."""
-        self.pipe.close()
-        self.process.join()
+        self.executor.shutdown()
+        self.validations.close()
         code = self.process.exitcode
         if code is None or code >= 0:
             return f"its process ended with exit code {code}"
@@ -65,7 +84,7 @@ class Processes:
         self.idle: list[Worker] = []
 
     def running(self) -> dict[str, tuple[Job, float]]:
-        return {worker.job.name: (worker.job, max(0.0, worker.fraction)) for worker in self.busy}
+        return {worker.job.name: (worker.job, max(0.0, worker.fraction.value)) for worker in self.busy}
 
     def room(self) -> int:
         return self.count - len(self.busy)
@@ -76,34 +95,29 @@ class Processes:
         self.busy.append(worker)
 
     def listen(self, seconds: float) -> list[Event]:
-        ready = connection.wait([worker.pipe for worker in self.busy], seconds)
-        return [event for worker in self.busy.copy() if worker.pipe in ready for event in self.hear(worker)]
-
-    def hear(self, worker: Worker) -> Iterator[Event]:
-        """Yield the events of a worker; after the end of its run it waits for another if it can."""
-        try:
-            while worker in self.busy and worker.pipe.poll():
-                match worker.pipe.recv():
-                    case float(fraction):
-                        worker.fraction = fraction
-                    case Validation() as validation:
-                        yield Looked(worker.job, validation)
-                    case failure, halted:
-                        self.busy.remove(worker)
-                        self.idle.append(worker)
-                        yield Ended(worker.job, failure, halted)
-        except (EOFError, OSError):
+        over = wait([worker.future for worker in self.busy], seconds, FIRST_COMPLETED).done
+        events: list[Event] = [looked for worker in self.busy for looked in worker.looked()]
+        for worker in [worker for worker in self.busy if worker.future in over]:
             self.busy.remove(worker)
+            events.append(self.settle(worker))
+        return events
+
+    def settle(self, worker: Worker) -> Event:
+        """Return how a run ended; its worker waits for another if it can."""
+        try:
+            failure = worker.future.result()
+        except BrokenProcessPool:
             reason = worker.end()
-            if worker.fraction < 0:
+            if worker.fraction.value < 0:
                 raise Failure(f"a process to train in could not start: {reason}") from None
-            yield Died(worker.job, reason)
+            return Died(worker.job, reason)
+        self.idle.append(worker)
+        return Ended(worker.job, None, halted=True) if failure == HALTED else Ended(worker.job, failure)
 
     def halt(self, name: str) -> None:
         for worker in self.busy:
             if worker.job.name == name:
-                with suppress(OSError):
-                    worker.pipe.send(None)
+                worker.halt.value = 1
 
     def stop(self) -> None:
         for worker in self.busy:
@@ -134,65 +148,46 @@ def one_thread_each() -> Iterator[None]:
 
 
 @contextmanager
-def blocked(*names: str) -> Iterator[None]:
-    """Block signals; a process that starts within this context does not hear them until it unblocks them."""
+def blocked(name: str) -> Iterator[None]:
+    """Block a signal; a process that starts within this context does not hear it until it unblocks it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in names])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name)])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Piped(Reporter):
-    """Reports through a worker's pipe."""
+class Shared(Reporter):
+    """Writes where the parent process reads."""
 
-    halted = False
-
-    def __init__(self, pipe: Any) -> None:
-        self.pipe = pipe
+    fraction: Any = None
+    halt: Any = None
+    sender: Any = None
 
     def report(self, fraction: float, validations: list[Validation]) -> bool:
-        # a parent that is gone reads nothing, and wants the run to stop
-        try:
-            for message in (*validations, fraction):
-                self.pipe.send(message)
-            while self.pipe.poll():
-                self.halted = self.pipe.recv() is None
-        except (EOFError, OSError):
-            self.halted = True
-        return self.halted
+        self.fraction.value = fraction
+        # a parent that is gone reads nothing
+        with suppress(OSError):
+            for validation in validations:
+                self.sender.send(validation)
+        return bool(self.halt.value)
 
 
-def serve(pipe: Any) -> None:
-    """Make runs in a worker's process, one after the other, until nobody asks for more.
-
-    Sends for each why it failed, and whether it was halted.
-    """
+def prepare(fraction: Any, halt: Any, sender: Any) -> None:
+    """Prepare a worker's process."""
     # Ctrl-C in a terminal goes to every process there: the parent decides what it means
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setsid"):
         os.setsid()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGHUP])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     # the parent has warned once for all
     warnings.simplefilter("ignore", library.MuFuRUKernelWarning)
-    with suppress(EOFError, OSError):
-        pipe.send(0.0)
-        while True:
-            # the wish to stop a run may come after its end
-            if asked := pipe.recv():
-                (job, where), reporter = asked, Piped(pipe)
-                try:
-                    pipe.send((work(job, where, reporter), False))
-                except Interrupted as error:
-                    if not reporter.halted:
-                        # all is saved; this process would wait for its next run
-                        os._exit(128 + error.number)
-                    pipe.send((None, True))
+    Shared.fraction, Shared.halt, Shared.sender, fraction.value = fraction, halt, sender, 0.0
 
 
 def _end_with_parent() -> None:
@@ -203,3 +198,14 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE)
         os._exit(1)
+
+
+def make(job: Job, where: Where) -> str | None:
+    """Make one run; return why it failed."""
+    try:
+        return work(job, where, Shared())
+    except Interrupted as error:
+        if Shared.halt.value:
+            return HALTED
+        # all is saved; a process of the pool would wait for its next run
+        os._exit(128 + error.number)
