@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,7 +104,7 @@ def _saved(figure: Figure, **options: Any) -> bytes:
         return file.getvalue()
 
 
-def heat(axes: Axes, values: list[list[float]], low: float, high: float) -> None:
+def heat(axes: Axes, values: Sequence[Sequence[float]], low: float, high: float) -> None:
     """Draw coloured cells with their numbers, the first row on top; NaN stays empty."""
     import matplotlib
 

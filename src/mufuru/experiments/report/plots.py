@@ -127,9 +127,7 @@ def _curve(axes: Axes, values: Curve, look: Look, name: str) -> None:
 
 def middle(values: list[float]) -> tuple[float, float]:
     """Return the quarter points, between which half of the runs are."""
-    if len(values) == 1:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    low, high = np.quantile(values, (0.25, 0.75)).tolist()
     return low, high
 
 
@@ -158,31 +156,28 @@ class Weights(NamedTuple):
 def operations(panels: Mapping[str, Weights]) -> Figure:
     """Draw one heat map for each title, in one scale, like the paper's Figure 1(b); the highest weight of each token is
     framed."""
+    from matplotlib.patches import Rectangle
+
     tokens = max(len(weights.tokens) for weights in panels.values())
     width = sum(0.6 * len(weights.operations) for weights in panels.values())
     figure = new(width + 1.0, 0.34 * tokens + 0.8)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     high = _up(max(max(map(max, weights.values)) for weights in panels.values()))
     for panel, (title, weights) in zip(axes, panels.items(), strict=True):
-        heat(panel, [list(row) for row in weights.values], 0, high)
-        _name(panel, title, weights)
+        heat(panel, weights.values, 0, high)
+        panel.set_title(title)
+        # keep_left and its like are wider than their columns
+        panel.set_xticks(range(len(weights.operations)), [name.replace("_", "\n") for name in weights.operations])
+        panel.set_yticks(range(len(weights.tokens)), weights.tokens)
+        for row, values in enumerate(weights.values):
+            best = values.index(max(values))
+            frame = Rectangle((best - 0.46, row - 0.44), 0.92, 0.88, fill=False, edgecolor=FRAME, linewidth=1.6)
+            panel.add_patch(frame)
     return figure
 
 
 def _up(value: float) -> float:
     return math.ceil(10 * value) / 10
-
-
-def _name(axes: Axes, title: str, weights: Weights) -> None:
-    from matplotlib.patches import Rectangle
-
-    axes.set_title(title)
-    # keep_left and its like are wider than their columns
-    axes.set_xticks(range(len(weights.operations)), [name.replace("_", "\n") for name in weights.operations])
-    axes.set_yticks(range(len(weights.tokens)), weights.tokens)
-    for row, values in enumerate(weights.values):
-        best = values.index(max(values))
-        axes.add_patch(Rectangle((best - 0.46, row - 0.44), 0.92, 0.88, fill=False, edgecolor=FRAME, linewidth=1.6))
 
 
 @style()
@@ -196,22 +191,19 @@ def sentence(steps: Sequence[dict[str, Any]], ops: Sequence[str], label: str) ->
     left.set_yticks(range(len(steps)), [_literal(step["token"]) for step in steps])
     left.set_title("weight of each operation")
     right.set_title(f"probability of {_literal(label)}")
-    _belief(right, [step["probability"] for step in steps])
+    probabilities = [step["probability"] for step in steps]
+    colours = [RIGHT if value >= 0.5 else WRONG for value in probabilities]
+    right.barh(range(len(steps)), [value - 0.5 for value in probabilities], left=0.5, height=0.7, color=colours)
+    right.axvline(0.5, color="#666666", linewidth=1)
+    right.set_xlim(0, 1)
+    right.set_xticks([0, 0.5, 1])
+    _upright_grid(right)
     return figure
 
 
 def _literal(text: str) -> str:
     """Escape dollars, which would begin mathematics."""
     return text.replace("$", r"\$")
-
-
-def _belief(axes: Axes, probabilities: list[float]) -> None:
-    colours = [RIGHT if value >= 0.5 else WRONG for value in probabilities]
-    axes.barh(range(len(probabilities)), [value - 0.5 for value in probabilities], left=0.5, height=0.7, color=colours)
-    axes.axvline(0.5, color="#666666", linewidth=1)
-    axes.set_xlim(0, 1)
-    axes.set_xticks([0, 0.5, 1])
-    _upright_grid(axes)
 
 
 Side = tuple[str, Sequence[str]]
@@ -243,16 +235,13 @@ def models(lines: Mapping[str, tuple[str, Summary | None]], measure: Measure, pu
     figure = new(7.2, 0.9 + 0.42 * len(lines))
     axes = figure.add_subplot()
     for row, (name, (cell, summary)) in enumerate(lines.items()):
-        _stripe(axes, row)
         if summary is not None:
             seen = look(cell, row)
-            _runs(axes, summary, row + BELOW, seen.marker, seen.colour, size=4, alpha=0.35)
-            _mean(axes, summary, row, seen, measure, size=7)
-        if name in published:
-            axes.vlines(published[name], row - 0.34, row + 0.34, color="#000000", linewidth=2, zorder=3)
-    _rows(axes, measure)
-    axes.set_yticks(range(len(lines)), list(lines))
-    axes.set_ylim(len(lines) - 0.5, -0.5)
+            _runs(axes, summary, row + BELOW, seen, size=4, alpha=0.35)
+            _mean(axes, summary.mean, measure.bounds(summary), row, seen, size=7)
+        _stroke(axes, published.get(name), row)
+    axes.set_xlabel(f"test {measure.name}")
+    _rows(axes, list(lines))
     return figure
 
 
@@ -263,18 +252,15 @@ def variants(panels: Mapping[str, Mapping[str, Summary]], names: Sequence[str], 
     grid = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
     for axes, (title, summaries) in zip(grid, panels.items(), strict=True):
         for row, name in enumerate(names):
-            _stripe(axes, row)
-            if name in summaries:
-                seen = CELLS["mufuru"] if name == base else CELLS["gru"]
-                _runs(axes, summaries[name], row, "o", seen.colour, size=3.5, alpha=0.3)
-                _mean(axes, summaries[name], row, seen, measure, size=6.5)
+            if summary := summaries.get(name):
+                seen = CELLS["mufuru" if name == base else "gru"]
+                _runs(axes, summary, row, seen._replace(marker="o"), size=3.5, alpha=0.3)
+                _mean(axes, summary.mean, measure.bounds(summary), row, seen, size=6.5)
         if base in summaries:
             axes.axvline(summaries[base].mean, color=CELLS["mufuru"].colour, linewidth=1, linestyle="--", zorder=1)
-        _rows(axes, measure)
-        axes.set_ylim(-0.5, len(names) - 0.5)
+        axes.set_xlabel(f"test {measure.name}")
         axes.set_title(title)
-    grid[0].set_yticks(range(len(names)), names)
-    grid[0].invert_yaxis()
+        _rows(axes, names)
     return figure
 
 
@@ -296,46 +282,41 @@ def forest(panels: Mapping[str, tuple[Measure, Sequence[Row]]]) -> Figure:
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for (axes,), (title, (measure, rows)) in zip(grid, panels.items(), strict=True):
         for place, row in enumerate(rows):
-            _stripe(axes, place)
-            if interval := row.difference.interval():
-                axes.hlines(place, *interval, color=CELLS["mufuru"].colour, linewidth=2.2, alpha=0.75)
-            axes.plot(
-                [row.difference.mean], [place], CELLS["mufuru"].marker, color=CELLS["mufuru"].colour, markersize=7
-            )
-            if row.published is not None:
-                axes.vlines(row.published, place - 0.34, place + 0.34, color="#000000", linewidth=2, zorder=3)
+            _mean(axes, row.difference.mean, row.difference.interval(), place, CELLS["mufuru"], size=7)
+            _stroke(axes, row.published, place)
         axes.axvline(0, color="#666666", linewidth=1, zorder=1)
-        axes.set_yticks(range(len(rows)), [row.title for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        _upright_grid(axes)
+        _rows(axes, [row.title for row in rows])
         axes.set_title(f"{title}: {measure.name}")
         if measure.lower_is_better:
             axes.invert_xaxis()
     return figure
 
 
-def _stripe(axes: Axes, row: int) -> None:
-    if row % 2 == 0:
+def _rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows from the top down, every second one on a stripe."""
+    for row in range(0, len(names), 2):
         axes.axhspan(row - 0.5, row + 0.5, color="#F4F4F4", linewidth=0, zorder=0)
-
-
-def _runs(axes: Axes, summary: Summary, row: float, marker: str, colour: str, size: float, alpha: float) -> None:
-    # one run is its own mean
-    places = [row] * summary.n if summary.n > 1 else []
-    axes.plot(
-        summary.values[: len(places)], places, marker, color=colour, markersize=size, alpha=alpha, markeredgewidth=0
-    )
-
-
-def _mean(axes: Axes, summary: Summary, row: float, seen: Look, measure: Measure, size: float) -> None:
-    if interval := measure.bounds(summary):
-        axes.hlines(row, *interval, color=seen.colour, linewidth=2.2, alpha=0.75)
-    axes.plot([summary.mean], [row], seen.marker, color=seen.colour, markersize=size)
-
-
-def _rows(axes: Axes, measure: Measure) -> None:
-    axes.set_xlabel(f"test {measure.name}")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     _upright_grid(axes)
+
+
+def _runs(axes: Axes, summary: Summary, row: float, seen: Look, size: float, alpha: float) -> None:
+    # one run is its own mean
+    values = summary.values if summary.n > 1 else ()
+    dots: Any = {"color": seen.colour, "markersize": size, "alpha": alpha, "markeredgewidth": 0}
+    axes.plot(values, [row] * len(values), seen.marker, **dots)
+
+
+def _mean(axes: Axes, mean: float, interval: tuple[float, float] | None, row: float, seen: Look, size: float) -> None:
+    if interval:
+        axes.hlines(row, *interval, color=seen.colour, linewidth=2.2, alpha=0.75)
+    axes.plot([mean], [row], seen.marker, color=seen.colour, markersize=size)
+
+
+def _stroke(axes: Axes, published: float | None, row: float) -> None:
+    if published is not None:
+        axes.vlines(published, row - 0.34, row + 0.34, color="#000000", linewidth=2, zorder=3)
 
 
 def _upright_grid(axes: Axes) -> None:
