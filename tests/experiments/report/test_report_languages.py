@@ -12,7 +12,7 @@ from mufuru.experiments.engine.sweep import Job
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import runs
 from mufuru.experiments.report.page import Picture, Table
-from mufuru.experiments.reproduce import languages, logic_probes
+from mufuru.experiments.reproduce import languages, logic_parts
 from mufuru.experiments.reproduce.languages import LanguagesGrid
 from mufuru.experiments.reproduce.logic import LogicGrid
 from mufuru.experiments.settings import to_json
@@ -95,7 +95,7 @@ def probed() -> list[Record]:
 
 
 def test_formulae_without_resets_and_operations_that_matter(probed: list[Record]) -> None:
-    blocks = logic_probes.probes(probed)
+    blocks = logic_parts.probes(probed)
     first, effects = tables(blocks)
     assert [row[:3] for row in first.rows[:3]] == [
         ("0.001", "8", "MuFuRU"),

@@ -11,7 +11,7 @@ from report_records import PAPER, experiment, made, part
 from mufuru.experiments.record import Record
 from mufuru.experiments.report import inspection, results, runs
 from mufuru.experiments.report.page import MISSING, Folded, Table
-from mufuru.experiments.reproduce import lm, logic, logic_choices, logic_runs, sentiment
+from mufuru.experiments.reproduce import lm, logic, logic_parts, logic_runs, sentiment
 from mufuru.experiments.reproduce.logic_claims import CLAIMS
 from mufuru.experiments.reproduce.logic_runs import SHARE
 from mufuru.experiments.tasks.logic.formulae import TOKENS
@@ -75,7 +75,7 @@ def test_open_choices() -> None:
     mean, low, high = interval([0.8, 0.79, 0.78])
     found = row(content, "0.01", "10", "uniform ±0.1")
     assert found[3] == found[4] == f"{mean:.3f} ({low:.3f}–{high:.3f})"
-    best = logic_choices.best_choice(part("open"), 64)
+    best = logic_parts.best_choice(part("open"), 64)
     assert f"; GRU {found[4]} (rate 0.01, " in best
 
 
@@ -84,7 +84,7 @@ def test_leads_are_counted() -> None:
         made("open", cell, seed=s, test=t + s / 100) for cell, t in (("mufuru", 0.9), ("gru", 0.8)) for s in (0, 1)
     ]
     behind = [made("open", c, seed=s, test=t, batch=10) for c, t in (("mufuru", 0.5), ("gru", 0.9)) for s in (0, 1)]
-    text = logic_choices.open_choices([*ahead, *behind])[0]
+    text = logic_parts.open_choices([*ahead, *behind])[0]
     assert "Of 2 choices, the 95 % interval of MuFuRU minus GRU is above 0 in 1, below 0 in 1 and holds 0 in 0." in str(
         text
     )
@@ -96,9 +96,9 @@ def test_ablation() -> None:
     assert [row[0] for row in content.rows] == names
     assert row(content, "keep and replace")[3] == "−0.250 (−0.250 to −0.250)"
     assert row(content, "all seven")[2:] == ("0 of 3 (0.00–0.56)", MISSING)
-    assert logic_choices.variant(made(cell="gru")) == "GRU"
-    assert logic_choices.variant(made(ops=("keep", "max"))) == "keep, max"
-    assert logic_choices.variant(made(ops=(*PAPER, "add"))) == "add, diff, forget, keep, max, min, mul, replace"
+    assert logic_parts.variant(made(cell="gru")) == "GRU"
+    assert logic_parts.variant(made(ops=("keep", "max"))) == "keep, max"
+    assert logic_parts.variant(made(ops=(*PAPER, "add"))) == "add, diff, forget, keep, max, min, mul, replace"
 
 
 def verdicts(records: list[Record]) -> dict[str, str]:

@@ -17,9 +17,8 @@ from mufuru.experiments.report.measure import ACCURACY
 from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
-from mufuru.experiments.reproduce.logic_choices import ablation, features, open_choices
 from mufuru.experiments.reproduce.logic_claims import CLAIMS
-from mufuru.experiments.reproduce.logic_probes import probes
+from mufuru.experiments.reproduce.logic_parts import ablation, features, open_choices, probes
 from mufuru.experiments.reproduce.logic_runs import (
     GATES,
     SETTINGS,
@@ -31,6 +30,7 @@ from mufuru.experiments.reproduce.logic_runs import (
     mean_accuracy,
     pivot,
     reached,
+    side_by_side,
     sizes,
     summaries,
 )
@@ -179,13 +179,13 @@ def accuracy(records: Runs, part: str) -> list[Block]:
         at_eight(here),
         *(overview.compared(name, here) if part == "short" else [figure]),
         by_size(here, f"Test accuracy: {SHARE.in_words}", mean_accuracy, "the difference, seed by seed"),
-        by_size(here, REACHED, lambda some: reached(SHARE.summary(some))),
-        by_size(here, f"Training accuracy minus test accuracy, run by run: {SHARE.in_words}", overfitting),
+        by_size(here, REACHED, reached),
+        by_size(
+            here,
+            f"Training accuracy minus test accuracy, run by run: {SHARE.in_words}",
+            lambda some: SHARE.change(gap(some)),
+        ),
     ]
-
-
-def overfitting(records: Runs) -> str:
-    return SHARE.change(gap(records))
 
 
 short = partial(accuracy, part="short")
@@ -197,22 +197,20 @@ def sweep(records: Runs) -> list[Block]:
 
 def equal_parameters(records: Runs) -> list[Block]:
     """Return MuFuRU at each size beside the GRU whose number of parameters is nearest."""
-    every = {cell: {size: at(records, cell, size) for size in sizes(records)} for cell in ("mufuru", "gru")}
-    counts = {
-        cell: {size: some[0].result["parameters"] for size, some in by_units.items() if some}
-        for cell, by_units in every.items()
-    }
-    rows = []
-    for size, ours in counts["mufuru"].items():
-        ratios = {other: abs(math.log(theirs / ours)) for other, theirs in counts["gru"].items()}
-        other = min(ratios, key=ratios.__getitem__, default=None)
-        # the largest MuFuRU has no GRU of its size
-        if other is not None and other != size and ratios[other] < math.log(1.5):
-            pair = every["mufuru"][size], every["gru"][other]
-            one, two = (
-                f"{count(units, 'unit')}, {counts[cell][units]:,}" for cell, units in (("mufuru", size), ("gru", other))
-            )
-            rows.append((one, two, *map(mean_accuracy, pair), SHARE.change(SHARE.difference(*pair))))
+
+    def apart(one: Runs, other: Runs) -> float:
+        return abs(math.log(one[0].result["parameters"] / other[0].result["parameters"]))
+
+    rows, every = [], sizes(records)
+    grus = {size: some for size in every if (some := at(records, "gru", size))}
+    for size in every if grus else ():
+        if ours := at(records, "mufuru", size):
+            other = min(grus, key=lambda units: apart(ours, grus[units]))
+            # the largest MuFuRU has no GRU of its size
+            if other != size and apart(ours, grus[other]) < math.log(1.5):
+                pair = {size: ours, other: grus[other]}
+                names = (f"{count(units, 'unit')}, {results.parameters(some)}" for units, some in pair.items())
+                rows.append((*names, *side_by_side(*pair.values())))
     head = ("MuFuRU, parameters", "GRU, parameters", "MuFuRU", "GRU", "MuFuRU − GRU")
     caption = f"Test accuracy at about equal parameters: {SHARE.in_words}. Last column: the difference, seed by seed"
     return [Table(caption, head, tuple(rows))] if rows else []

@@ -42,12 +42,18 @@ def gap(records: Runs) -> Summary | None:
     return paired(SHARE.by_seed(records, "train"), SHARE.by_seed(records))
 
 
-def reached(summary: Summary | None) -> str:
+def reached(records: Runs) -> str:
+    summary = SHARE.summary(records)
     return MISSING if summary is None else SHARE.solved(summary, SOLVED)
 
 
 def mean_accuracy(records: Runs) -> str:
     return SHARE.interval(SHARE.summary(records))
+
+
+def side_by_side(one: Runs, other: Runs) -> tuple[str, str, str]:
+    """Write two means and the first minus the second, seed by seed."""
+    return mean_accuracy(one), mean_accuracy(other), SHARE.change(SHARE.difference(one, other))
 
 
 def share(records: Runs) -> str:

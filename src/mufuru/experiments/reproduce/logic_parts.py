@@ -1,15 +1,16 @@
-"""Formulae: the choices that the paper leaves open, fewer operations, and other features."""
+"""Formulae: the choices that the paper leaves open, fewer operations, other features, and probes of trained models."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.report import inspection, plots, runs
+from mufuru.experiments.report import inspection, plots, results, runs
 from mufuru.experiments.report.inspection import BELOW
-from mufuru.experiments.report.measure import Difference
-from mufuru.experiments.report.page import Block, Folded, Picture, Table
+from mufuru.experiments.report.measure import NOISE, Difference, summarise
+from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.logic_runs import (
     GATES,
@@ -23,6 +24,7 @@ from mufuru.experiments.reproduce.logic_runs import (
     pivot,
     reached,
     share,
+    side_by_side,
     sizes,
 )
 from mufuru.experiments.tasks.logic.config import PRESETS
@@ -128,37 +130,30 @@ def variant(record: Record) -> str:
 
 
 def variants(records: Runs) -> dict[str, list[Record]]:
-    every, order = runs.grouped(records, variant), list(VARIANTS.values())
-    return {name: every[name] for name in [*(n for n in order if n in every), *sorted(every.keys() - set(order))]}
+    every = runs.grouped(records, variant)
+    return {name: every[name] for name in inspection.ordered(sorted(every), tuple(VARIANTS.values()))}
 
 
 def ablation(records: Runs) -> list[Block]:
     """Return which operation matters."""
-    here = of_part(records, "ablation")
+    lines = variants(of_part(records, "ablation"))
     alt = f"Dot plot of test accuracy for each set of operations; {BELOW}"
     caption = (
         "Test accuracy by the operations the unit has: mean (dot), 95 % interval (bar), every run (faint dots). "
         "Broken line: mean of all seven."
     )
-    by_units = {size: variants(runs.where(here, cell__hidden_size=size)) for size in sizes(here)}
-    panels = {
-        f"{size} units": {name: s for name, some in lines.items() if (s := SHARE.summary(some))}
-        for size, lines in by_units.items()
-    }
-    blocks: list[Block] = [sentence for size, lines in by_units.items() if (sentence := _matters(lines, size))]
-    blocks.append(Picture("ablation", lambda: plots.variants(panels, list(variants(here)), ALL, SHARE), alt, caption))
+    panels = {f"{SIZE} units": {name: s for name, some in lines.items() if (s := SHARE.summary(some))}}
+    picture = Picture("ablation", lambda: plots.variants(panels, list(lines), ALL, SHARE), alt, caption)
     head = ("operations", "test accuracy", f"runs with {SOLVED} or more", "change from all seven")
-    for size, lines in by_units.items():
-        rows = []
-        for name, some in lines.items():
-            summary, change = SHARE.summary(some), None if name == ALL else SHARE.difference(some, lines.get(ALL, ()))
-            rows.append((name, SHARE.interval(summary), reached(summary), SHARE.change(change)))
-        words = f"Test accuracy with {size} units: {SHARE.in_words}. Last column: seed by seed"
-        blocks.append(Table(words, head, tuple(rows)))
-    return blocks
+    rows = []
+    for name, some in lines.items():
+        change = None if name == ALL else SHARE.difference(some, lines.get(ALL, ()))
+        rows.append((name, mean_accuracy(some), reached(some), SHARE.change(change)))
+    words = f"Test accuracy with {SIZE} units: {SHARE.in_words}. Last column: seed by seed"
+    return [*filter(None, [_matters(lines)]), picture, Table(words, head, tuple(rows))]
 
 
-def _matters(lines: runs.Lines, size: int) -> str:
+def _matters(lines: runs.Lines) -> str:
     """Name the operation whose absence costs most, and the one that adds most to keep and replace."""
 
     def changes(name: str, base: str) -> dict[str, Difference]:
@@ -172,7 +167,7 @@ def _matters(lines: runs.Lines, size: int) -> str:
     if gained:
         best = max(gained, key=lambda op: gained[op].mean)
         parts.append(f"{best} adds most to keep and replace, {SHARE.change(gained[best])}")
-    return f"With {size} units {'; '.join(parts)}." if parts else ""
+    return f"With {SIZE} units {'; '.join(parts)}." if parts else ""
 
 
 def features(records: Runs) -> list[Block]:
@@ -185,12 +180,12 @@ def features(records: Runs) -> list[Block]:
         tanh = runs.where(of_part(records, groups.get(rate, "")), cell__cell="mufuru")
         for size in sizes(sigmoid):
             pair = at(sigmoid, "mufuru", size), at(tanh, "mufuru", size)
-            change = SHARE.change(SHARE.difference(*pair))
-            rows.append((f"{rate:g}", str(size), *map(mean_accuracy, pair), change, *map(share, pair)))
-        means = {
-            name: inspection.mean(at(some, "mufuru"), TOKENS) for name, some in (("sigmoid", sigmoid), ("tanh", tanh))
+            rows.append((f"{rate:g}", str(size), *side_by_side(*pair), *map(share, pair)))
+        panels = {
+            f"{name} features, rate {rate:g}": weights
+            for name, some in (("sigmoid", sigmoid), ("tanh", tanh))
+            if (weights := inspection.mean(at(some, "mufuru"), TOKENS))
         }
-        panels = {f"{name} features, rate {rate:g}": weights for name, weights in means.items() if weights}
         words = (
             f"Average weight of every operation at a token with {SIZE} units: means of the runs; the highest is framed."
         )
@@ -200,3 +195,67 @@ def features(records: Runs) -> list[Block]:
     caption = f"Test accuracy by the activation of the features: {SHARE.in_words}. Difference: seed by seed"
     reach = tuple(f"{name}, {SOLVED} or more" for name in ("sigmoid", "tanh"))
     return [Table(caption, (*head, *reach), tuple(rows)), *blocks]
+
+
+def probes(records: Runs) -> list[Block]:
+    """Return the part probes: formulae without resets, the effect of operations, and the automaton of one unit."""
+    here = of_part(records, "probes")
+    groups = runs.grouped(here, lambda r: (runs.setting(r, "training.learning_rate"), r.config["cell"]["hidden_size"]))
+    rows = []
+    for (rate, size), some in sorted(groups.items()):
+        for model, every in runs.by_model(some).items():
+            lengths = [inspection.longest(record, "without_resets", SOLVED) for record in every]
+            counts = [inspection.inspected(record, "without_resets") for record in every]
+            means = [sum(one["right"]) / sum(one["sequences"]) for one in counts]
+            line = (f"{rate:g}", str(size), model, results.parameters(every), mean_accuracy(every), share(every))
+            rows.append((*line, SHARE.interval(summarise(means)), f"{statistics.median(lengths):g}, {max(lengths)}"))
+    head = ("learning rate", "units", "model", "parameters", "test accuracy", f"{SOLVED} or more")
+    longer = ("XOR and XNOR alone", f"gates at {SOLVED}: median, most")
+    caption = (
+        f"The test, and 1,000 formulae of 11 to 250 gates that never reset: {SHARE.in_words}. The last column is the "
+        f"number of gates up to which formulae that never reset have an accuracy of {SOLVED}"
+    )
+    return [Table(caption, (*head, *longer), tuple(rows)), *interventions(here), *one_unit(here)]
+
+
+def interventions(records: Runs) -> list[Block]:
+    """Return what forbidding each operation at each token costs the runs of MuFuRU that solve the task."""
+    seven = [record for record in records if runs.model(record) == "MuFuRU"]
+    solving = [r for r in runs.where(seven, cell__hidden_size=SIZE) if (runs.metric(r) or 0) >= SOLVED - NOISE]
+    weights = inspection.mean(solving, TOKENS)
+    if weights is None:
+        return []
+    every = [inspection.inspected(record, "interventions") for record in solving]
+    lost = {
+        (token, op): statistics.fmean(one["accuracy"] - one["without"][row][column] for one in every)
+        for row, token in enumerate(every[0]["tokens"])
+        for column, op in enumerate(every[0]["ops"])
+    }
+    ops = weights.operations
+    points = {op: [(weights.row(token)[op], lost[token, op]) for token in TOKENS] for op in ops}
+    caption = (
+        "Test accuracy lost when an operation is forbidden where a token is read, and nowhere else; in brackets its "
+        f"mean weight there: means of {count(len(solving), 'run')} with {SIZE} units that solve the task, at both rates"
+    )
+    rows = tuple(
+        (token, *(f"{SHARE.signed(lost[token, op])} ({weights.row(token)[op]:.2f})" for op in ops)) for token in TOKENS
+    )
+    alt = f"Scatter plot of accuracy lost against mean weight, for each of {', '.join(ops)}; {BELOW}"
+    words = "Test accuracy lost without an operation at a token, against its mean weight there."
+    return [Picture("effects", lambda: plots.effects(points), alt, words), Table(caption, ("token", *ops), rows)]
+
+
+def one_unit(records: Runs) -> list[Block]:
+    """Return the automaton of the best MuFuRU with one unit by validation accuracy."""
+    single = [r for r in runs.where(records, cell__hidden_size=1) if runs.model(r) == "MuFuRU"]
+    best = inspection.chosen(single)
+    if best is None:
+        return []
+    facts = inspection.inspected(best, "automaton")
+    caption = (
+        f"A whole MuFuRU with one unit (seed {runs.setting(best, 'seed')}, test accuracy "
+        f"{SHARE.value(runs.metric(best) or 0)}): the state after a value and a gate, against the state before. Dots "
+        f"are the states after a value and at most one gate; the formula is true {facts['true']} the dotted lines."
+    )
+    alt = "Ten panels, one for each gate, with the next state of the unit for the values 0 and 1"
+    return [Picture("automaton", lambda: plots.automaton(facts, TOKENS), alt, caption)]
