@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from mufuru.experiments.record import Record
 from mufuru.experiments.report import claims as judgement
 from mufuru.experiments.report import plots, render, results, runs
 from mufuru.experiments.report.claims import AUTHORS, WHICH_GRU, Claim, Evidence
-from mufuru.experiments.report.measure import Difference, Measure, Summary
+from mufuru.experiments.report.measure import Measure
 from mufuru.experiments.report.page import MISSING, Block, Command, Page, Picture, Section, Table, count
 from mufuru.experiments.report.results import parameters
 from mufuru.experiments.report.runs import Runs, of_part
@@ -105,22 +105,21 @@ class Report:
     def is_one_experiment(self, records: Runs) -> bool:
         """Return whether all runs belong to parts, are on the paper's data, and differ within a part only in what the
         part varies."""
-        parts = self.parts
-        if not records or any(r.task not in self.tasks or r.group not in parts for r in records):
+        names = {name: (*self.varies, *part.varies, "seed") for name, part in self.parts.items()}
+        if not all(r.task in self.tasks and r.group in names and runs.on_papers_data(r) for r in records):
             return False
-        if not all(map(runs.on_papers_data, records)):
-            return False
-        names = {name: (*self.varies, *part.varies, "seed") for name, part in parts.items()}
         places = [[r.task, r.group, *(runs.setting(r, name) for name in names[r.group])] for r in records]
-        return len({json.dumps(place) for place in places}) == len(records)
+        return len({json.dumps(place) for place in places}) == len(records) > 0
 
     def page(self, records: Runs) -> Page:
         """Return the whole report; an empty section is left out."""
         absent = self.parts.keys() - self.present(records)
         shown = [section for name, section in self.sections.items() if name not in absent]
-        sections = [Section(section.title, tuple(section.blocks(records))) for section in shown]
-        sections.append(Section(SETTINGS, (self.settings(records),)))
-        sections.append(Section("How to rerun", tuple(self.rerun(records))))
+        sections = [
+            *(Section(section.title, tuple(section.blocks(records))) for section in shown),
+            Section(SETTINGS, (self.settings(records),)),
+            Section("How to rerun", tuple(self.rerun(records))),
+        ]
         about = f"{self.about} {count(len(records), 'finished run')} of {', '.join(runs.by_model(records))}."
         return Page(self.title, about, tuple(section for section in sections if section.blocks))
 
@@ -200,13 +199,12 @@ class Report:
     def summary(self, records: Runs, claims: Iterable[Block]) -> list[Block]:
         """Return how many of the paper's claims hold, and GRU and MuFuRU in the main settings."""
         verdicts = Counter(row[-1] for block in claims if isinstance(block, Table) for row in block.rows)
-        several = {verdict: verdict.replace("holds", "hold").replace("does", "do") for verdict in verdicts}
-        counts = ", ".join(
-            f"{n} {verdict if n == 1 else several[verdict]}" for verdict, n in sorted(verdicts.items())[::-1]
-        )
-        sentence = (
-            f"Of {count(verdicts.total(), 'claim')} of the paper: {counts}. The sentences and their rules are below."
-        )
+        counts = [
+            f"{n} {verdict if n == 1 else verdict.replace('holds', 'hold').replace('does', 'do')}"
+            for verdict, n in sorted(verdicts.items(), reverse=True)
+        ]
+        sentence = f"Of {count(verdicts.total(), 'claim')} of the paper: {', '.join(counts)}. "
+        sentence += "The sentences and their rules are below."
         return [*([sentence] if verdicts else []), headline([self], {self.name: records})]
 
     def illustrate(self, records: Sequence[Record], folder: Path) -> list[Path]:
@@ -222,61 +220,47 @@ class Lead(NamedTuple):
     """A headline with its runs."""
 
     headline: Headline
-    gru: Summary | None
-    mufuru: Summary | None
-    parameters: tuple[str, str]
-    difference: Difference | None
-    """MuFuRU minus GRU."""
+    gru: Runs
+    mufuru: Runs
     published: tuple[float, float] | None
     """The paper's numbers of GRU and MuFuRU."""
 
 
-def leads(reports: Iterable[Report], records: Mapping[str, Runs]) -> list[Lead]:
-    """Return every experiment in its main settings: GRU and MuFuRU, and the difference."""
-    lines = []
+def leads(reports: Iterable[Report], records: Mapping[str, Runs]) -> Iterator[Lead]:
+    """Yield the runs of GRU and MuFuRU in the main settings of every experiment."""
     for report in reports:
         for row in report.headlines:
             here = runs.where(of_part(records.get(report.name, ()), row.part), cell__controller_size=None)
             gru, mufuru = (runs.where(here, cell__cell=cell, **row.settings) for cell in ("gru", "mufuru"))
             numbers = report.numbers if row.part == report.main else {}
-            published = (numbers["GRU"], numbers["MuFuRU"]) if numbers else None
-            summaries = row.measure.summary(gru), row.measure.summary(mufuru)
-            difference = row.measure.difference(mufuru, gru)
-            lines.append(Lead(row, *summaries, (parameters(gru), parameters(mufuru)), difference, published))
-    return lines
+            yield Lead(row, gru, mufuru, (numbers["GRU"], numbers["MuFuRU"]) if numbers else None)
 
 
 def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
     """Return the leads as a table beside the paper's numbers: mean and 95 % interval."""
-    head = (
-        "test results; ↑ higher or ↓ lower is better",
-        "GRU",
-        "MuFuRU",
-        "MuFuRU − GRU",
-        "runs",
-        "parameters",
-        "in the paper",
-    )
+    first = "test results; ↑ higher or ↓ lower is better"
+    head = (first, "GRU", "MuFuRU", "MuFuRU − GRU", "runs", "parameters", "in the paper")
     rows = []
-    for (row, *summaries), sizes, difference, published in ((lead[:3], *lead[3:]) for lead in leads(reports, records)):
-        measure = row.measure
-        stated = "no number"
+    for row, gru, mufuru, published in leads(reports, records):
+        measure, stated = row.measure, "no number"
         if published:
             change = f"{published[1] - published[0]:+.1f}".replace("-", "−")
             stated = f"{published[0]:.1f}, {published[1]:.1f}: {change}"
+        summaries = measure.summary(gru), measure.summary(mufuru)
         several = " / ".join(str(summary.n) if summary else MISSING for summary in summaries)
-        cells = (*map(measure.interval, summaries), measure.change(difference), several, " / ".join(sizes), stated)
-        rows.append((f"{row.title}: {measure.name} {'↓' if measure.lower_is_better else '↑'}", *cells))
+        sizes = f"{parameters(gru)} / {parameters(mufuru)}"
+        change = measure.change(measure.difference(mufuru, gru))
+        title = f"{row.title}: {measure.name} {'↓' if measure.lower_is_better else '↑'}"
+        rows.append((title, *map(measure.interval, summaries), change, several, sizes, stated))
     return Table("", head, tuple(rows))
 
 
 def forest(reports: Iterable[Report], records: Mapping[str, Runs]) -> Figure:
     """Draw the leads, MuFuRU minus GRU, with the paper's beside ours: a panel for each experiment."""
     panels: dict[str, tuple[Measure, list[plots.Row]]] = {}
-    for lead in leads(reports, records):
-        stated = lead.published[1] - lead.published[0] if lead.published else None
-        if lead.difference:
-            data, _, setting = lead.headline.title.partition(", ")
-            _, rows = panels.setdefault(data, (lead.headline.measure, []))
-            rows.append(plots.Row(setting, lead.difference, stated))
+    for row, gru, mufuru, published in leads(reports, records):
+        if difference := row.measure.difference(mufuru, gru):
+            data, _, setting = row.title.partition(", ")
+            _, rows = panels.setdefault(data, (row.measure, []))
+            rows.append(plots.Row(setting, difference, published[1] - published[0] if published else None))
     return plots.forest(panels)

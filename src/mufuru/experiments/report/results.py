@@ -21,9 +21,11 @@ MANY = 4
 """Maximum lists to write out; more are counted."""
 
 
-def table(lines: Lines, measure: Measure, caption: str, against: str, published: Numbers | None) -> Table:
-    """Return a row for each line: mean, spread and every run on the test data, the mean on the validation data; beside
-    them the difference to one of the lines, and the published numbers."""
+def models(
+    lines: Lines, measure: Measure, caption: str, figure: str = "", against: str = "", published: Numbers | None = None
+) -> list[Block]:
+    """Return a figure, if it has a name, and a table with a row for each line: mean, spread and every run on the test
+    data, the mean on the validation data; beside them the difference to one of the lines, and the published numbers."""
     against = against if against in lines and len(lines) > 1 else ""
     head = ["model", "parameters", f"test {measure.name}", "deviation", "every run", f"validation {measure.name}"]
     head += [f"minus {against}, {how}" for how in measure.compared] if against else []
@@ -32,34 +34,21 @@ def table(lines: Lines, measure: Measure, caption: str, against: str, published:
     for name, records in lines.items():
         test, valid = measure.summary(records), measure.summary(records, "valid")
         every = MISSING if test is None else ", ".join(map(measure.value, test.values))
-        row = [
-            name,
-            parameters(records),
-            measure.interval(test),
-            measure.deviation(test),
-            every,
-            measure.interval(valid),
-        ]
+        row = [name, parameters(records), measure.interval(test), measure.deviation(test), every]
+        row.append(measure.interval(valid))
         for how in measure.compared if against else ():
             difference = None if name == against else measure.difference(records, lines[against], how=how)
             row.append(measure.change(difference))
         if published:
             row.append(f"{published[name]:.1f}" if name in published else MISSING)
         rows.append(tuple(row))
-    return Table(caption, tuple(head), tuple(rows))
+    shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
+    return [*shown, Table(f"{caption}: {measure.in_words}", tuple(head), tuple(rows))]
 
 
 def parameters(records: Runs) -> str:
     """Write the number of parameters; where runs differ, all numbers."""
     return ", ".join(f"{size:,}" for size in sorted({record.result["parameters"] for record in records})) or MISSING
-
-
-def models(
-    lines: Lines, measure: Measure, caption: str, figure: str = "", against: str = "", published: Numbers | None = None
-) -> list[Block]:
-    """Return a figure, if it has a name, and a table of these lines."""
-    shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
-    return [*shown, table(lines, measure, f"{caption}: {measure.in_words}", against, published)]
 
 
 def section(
@@ -192,17 +181,15 @@ def dynamic(lines: Lines) -> list[Block]:
 
 def settings(groups: Mapping[str, Runs], caption: str) -> Table:
     """Return every setting of each group of runs; where its runs differ, all values."""
-    taken = {name: [_taken(record) for record in records] for name, records in groups.items()}
-    return _values(taken, caption, "setting")
+    return _values({name: list(map(_taken, records)) for name, records in groups.items()}, caption, "setting")
 
 
 def _taken(record: Record) -> dict[str, Any]:
     """Return the settings without options that the cell lacks: a record has a value for them."""
-    options, cell = CellConfig.options, runs.cell_of(record)
-    lacking = set(options["mufuru"]) - set(options.get(cell, ()))
-    layer = record.config.get("cell")
+    layer, options = record.config.get("cell"), CellConfig.options
     if not isinstance(layer, dict):
         return record.config
+    lacking = set(options["mufuru"]) - set(options.get(runs.cell_of(record), ()))
     return record.config | {"cell": {name: value for name, value in layer.items() if name not in lacking}}
 
 
