@@ -1,6 +1,6 @@
 """A run's model as one C99 file without dependencies, for devices without an interpreter: series and characters.
 
-The file holds sizes, weights and tables, written here, and the text of `step.c`, which adapts to the sizes.
+The file is the text of `step.c`, which adapts to the sizes, with sizes, weights and tables, which are written here.
 """
 
 import ctypes
@@ -171,25 +171,22 @@ def source(
     numbered = (
         (f"{kind}_{option}", number) for kind, options in OPTIONS.items() for number, option in enumerate(options)
     )
-    lines = [heading(name, sizes), "#include <math.h>", "#include <stddef.h>", "#include <stdint.h>"]
-    lines += ["#include <string.h>", "", *(f"#define {option.upper()} {number}" for option, number in numbered), ""]
-    lines += [*(f"#define {key} {value}" for key, value in defines.items()), ""]
-    lines += ["typedef int input;" if sizes["TOKENS"] else "typedef const float *input;"]
-    lines += [f"typedef {'int8_t' if sizes['BITS'] == 8 else 'float'} weight;"]
-    lines += [
-        f"typedef struct {{ const weight *w;{' const float *scale;' if sizes['BITS'] == 8 else ''} }} matrix;",
-        "",
-    ]
+    lines = [*(f"#define {option.upper()} {number}" for option, number in numbered), ""]
+    lines += [f"#define {key} {value}" for key, value in defines.items()]
+    weights: list[str] = []
     for key, array in arrays.items():
-        lines += [f"static const {TYPES[array.dtype.name]} {key}[{array.size}] = {{", *rows(array), "};"]
+        weights += [f"static const {TYPES[array.dtype.name]} {key}[{array.size}] = {{", *rows(array), "};"]
     matrices = [key.removesuffix("_w") for key in ("embedding_w", "output_w") if key in arrays]
-    lines += [f"static const matrix {key} = {braced(key, sizes)};" for key in matrices]
+    weights += [f"static const matrix {key} = {braced(key, sizes)};" for key in matrices]
     if "output_w" not in arrays:
-        lines += ["#define output embedding  /* tied */"]
+        weights += ["#define output embedding  /* tied */"]
     answers = (f"    {quoted(label)}," for label in facts.labels)
-    lines += [f"const char *const {name}_labels[LABELS] = {{", *answers, "};", ""]
-    lines += [*layers(model.reader.rnn, sizes, arrays), "", *composition(model.reader.rnn.ops)]
-    return "\n".join(lines) + "\n" + re.sub(r"\bmodel_(?=[a-z])", f"{name}_", STEP.read_text())
+    weights += [f"const char *const {name}_labels[LABELS] = {{", *answers, "};", ""]
+    weights += [*layers(sizes), "", *composition(model.reader.rnn.ops)]
+    text = re.sub(r"\bmodel_(?=[a-z])", f"{name}_", STEP.read_text())
+    for mark, written in (("/* SIZES */", lines), ("/* WEIGHTS */", weights)):
+        text = text.replace(mark, "\n".join(written))
+    return f"{heading(name, sizes)}\n{text}"
 
 
 def heading(name: str, sizes: Mapping[str, int]) -> str:
@@ -221,15 +218,10 @@ def braced(key: str, sizes: Mapping[str, int]) -> str:
     return f"{{{key}_w, {key}_scale}}" if sizes["BITS"] == 8 else f"{{{key}_w}}"
 
 
-def layers(rnn: Any, sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> Iterator[str]:
+def layers(sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the table of the layers."""
     fields = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
     fields += ["weight_kk", "weight_op", "bias_op"] if sizes["CONTROLLER"] else []
-    yield "typedef struct {"
-    yield "    int inputs;"
-    for field in fields:
-        yield f"    {'const float *' if field.startswith('bias') else 'matrix '}{field.removeprefix('weight_')};"
-    yield "} layer;"
     yield "static const layer layers[LAYERS] = {"
     for layer in range(sizes["LAYERS"]):
         own = (f"{field}_l{layer}" for field in fields)
@@ -280,9 +272,7 @@ def compiled(path: Path, name: str, sizes: Mapping[str, int], state: int, compil
         # of zeros, as a state starts; `start` of a language model also reads the token before a text
         memory, steps = ctypes.create_string_buffer(state), []
         for values in sequence:
-            step(
-                memory, int(values) if sizes["TOKENS"] else values.contiguous().numpy().ctypes.data_as(ctypes.c_void_p)
-            )
+            step(memory, int(values) if sizes["TOKENS"] else ctypes.c_void_p(values.contiguous().data_ptr()))
             steps.append(torch.empty(sizes["LABELS"]))
             logits(memory, ctypes.c_void_p(steps[-1].data_ptr()))
         return torch.stack(steps)

@@ -1,6 +1,6 @@
 """The model card of a run, written from its record: the model, its metrics, how it was made and how to use it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from mufuru.experiments.record import Record
@@ -10,6 +10,7 @@ from mufuru.experiments.tasks.words import CLASSES
 from mufuru.saving.card import PAPER, page, table
 
 SPLITS = ("train", "valid", "test")
+MADE_WITH = ("mufuru", "commit", "torch", "python", "platform", "kernel")
 ROWS = 20
 """Maximum classes of tokens in the table of operations."""
 
@@ -64,9 +65,7 @@ def metrics(record: Record) -> str:
 def by_split(splits: Mapping[str, Mapping[str, float]]) -> str:
     """Return a table with a row per data set and a column per metric."""
     names = list(dict.fromkeys(name for row in splits.values() for name in row))
-    return table(
-        ("data", *names), [(split, *(number(row.get(name)) for name in names)) for split, row in splits.items()]
-    )
+    return table(("data", *names), [(split, *map(number, map(row.get, names))) for split, row in splits.items()])
 
 
 def operations(record: Record) -> str:
@@ -77,17 +76,12 @@ def operations(record: Record) -> str:
     rows = [(token, row) for token, row in zip(weights["tokens"], weights["weight"], strict=True) if row is not None]
     if set(weights["tokens"]) <= set(CLASSES) and record.config.get("data", {}).get("data"):
         # classes of words that matter to sentiment in English say nothing of someone's own texts
-        rows = [("all", over_all(weights["weight"], weights["counts"]))]
+        counts, columns = weights["counts"], zip(*weights["weight"], strict=True)
+        rows = [("all", [sum(w * n for w, n in zip(one, counts, strict=True)) / sum(counts) for one in columns])]
     text = "The mean weight of each operation in the first layer, by the token that it reads."
     # a token such as <eos> is no tag of a page
     shown = [(token.replace("<", "&lt;"), *map(number, row)) for token, row in rows[:ROWS]]
     return f"## Operations\n\n{text}\n\n{table(('', *weights['ops']), shown)}"
-
-
-def over_all(rows: Sequence[Sequence[float]], counts: Sequence[int]) -> list[float]:
-    """Return the mean weights over all tokens from those of classes of tokens."""
-    columns = zip(*rows, strict=True)
-    return [sum(w * n for w, n in zip(column, counts, strict=True)) / sum(counts) for column in columns]
 
 
 def pruned(record: Record) -> str:
@@ -103,9 +97,7 @@ def pruned(record: Record) -> str:
 
 def made_with(record: Record) -> str:
     """Versions, commit, command and length of the training."""
-    facts = {
-        name: record.environment.get(name) for name in ("mufuru", "commit", "torch", "python", "platform", "kernel")
-    }
+    facts = {name: record.environment.get(name) for name in MADE_WITH}
     facts["command"] = " ".join(record.environment.get("command") or ()) or None
     facts |= {name: record.result.get(name) for name in ("updates", "epochs")}
     rows = [(name, f"`{value}`") for name, value in facts.items() if value is not None]

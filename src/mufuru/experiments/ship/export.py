@@ -125,7 +125,7 @@ def compare(model: TaskModel, answers: Answers, shapes: Sequence[tuple[int, int]
     for number, (batch, steps) in enumerate(shapes):
         arguments = model.example(batch, steps, seed=number)
         for want, got in zip(original.answers(*arguments), answers(arguments), strict=True):
-            largest = max(largest, _checked(want, got, target, f"a batch of {batch} and {steps} steps"))
+            largest = max(largest, difference(want, got, target, f"a batch of {batch} and {steps} steps"))
     return largest
 
 
@@ -136,26 +136,21 @@ def compare_steps(model: TaskModel, by_steps: BySteps, shapes: Sequence[tuple[in
         inputs, *_ = model.example(batch, steps, seed=number)
         for step, (want, got) in enumerate(zip(model.by_steps(inputs), by_steps(inputs), strict=True), 1):
             place = f"step {step} of a batch of {batch} and {steps} steps"
-            largest = max(largest, _checked(want, got, target, place))
+            largest = max(largest, difference(want, got, target, place))
     return largest
 
 
-def _checked(want: Tensor, got: Tensor, target: Target, place: str) -> float:
-    difference = _difference(want, got)
+def difference(want: Tensor, got: Tensor, target: Target, place: str) -> float:
+    """Return the largest difference of two answers; raise if it is too large."""
+    size = max(1.0, float(want.abs().max()))
+    largest = float((want - got).abs().max()) / size if want.shape == got.shape else float("inf")
     # a comparison with NaN is never true
-    if not difference <= TOLERANCE[target]:
+    if not largest <= TOLERANCE[target]:
         raise Failure(
-            f"what was written as {target} differs from the original by {difference:.3g}, more than "
+            f"what was written as {target} differs from the original by {largest:.3g}, more than "
             f"{TOLERANCE[target]:g}, at {place}: nothing is kept"
         )
-    return difference
-
-
-def _difference(want: Tensor, got: Tensor) -> float:
-    if want.shape != got.shape:
-        return float("inf")
-    size = max(1.0, float(want.abs().max()))
-    return float((want - got).abs().max()) / size
+    return largest
 
 
 def _write_files(model: TaskModel, record: Record, path: Path, name: str, target: Target) -> Exported:

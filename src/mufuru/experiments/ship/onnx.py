@@ -50,10 +50,11 @@ def write(
     if not alone:
         path.mkdir()
     file = path if alone else path / MODEL
-    names, sizes = tuple(layout.inputs), [free_names(sizes) for sizes in layout.inputs.values()]
+    axes = [tuple(size if isinstance(size, str) else None for size in sizes) for sizes in layout.inputs.values()]
     write_graph(
-        layout.module, file, layout.example, dynamic_shapes=layout.open_sizes, input_names=names, axes=sizes,
-        output_names=tuple(layout.outputs), metadata={key: written(value) for key, value in content.items()},
+        layout.module, file, layout.example, dynamic_shapes=layout.open_sizes, axes=axes,
+        input_names=tuple(layout.inputs), output_names=tuple(layout.outputs),
+        metadata={key: written(value) for key, value in content.items()},
     )  # fmt: skip
     answers = layout.wrap(Session(runtime, file).answers)
     if alone:
@@ -70,18 +71,17 @@ def facts(
     model: TaskModel, record: Record, layout: Layout, step: StepGraph | None, batch_first: bool
 ) -> dict[str, Any]:
     """Return the content of model.json: all that a program has to know to use the graph."""
-    types = dict(zip(layout.inputs, layout.example, strict=True))
+    types = [str(tensor.dtype).removeprefix("torch.") for tensor in layout.example]
+    inputs = zip(layout.inputs.items(), types, strict=True)
     return {
         "format": FORMAT,
         "mufuru": mufuru.__version__,
         "task": record.task,
         **model.raw(),
         "layout": BATCH_FIRST if batch_first else STEPS_FIRST,
-        "inputs": {name: {"axes": list(sizes), "type": type_of(types[name])} for name, sizes in layout.inputs.items()},
+        "inputs": {name: {"axes": list(sizes), "type": kind} for (name, sizes), kind in inputs},
         "outputs": {name: {"axes": list(sizes), "type": "float32"} for name, sizes in layout.outputs.items()},
-        "step": None
-        if step is None
-        else {"input": step.input, "output": model.result, "states": list(map(about, step.states))},
+        "step": step and {"input": step.input, "output": model.result, "states": list(map(about, step.states))},
         "settings": without_paths(record.config),
     }
 
@@ -180,11 +180,3 @@ def write_graph(*arguments: Any, **options: Any) -> None:
 def written(value: Any) -> str:
     """Return a value of model.json as the file's metadata has it: texts as they are, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def free_names(sizes: Sequence[str | int]) -> tuple[str | None, ...]:
-    return tuple(size if isinstance(size, str) else None for size in sizes)
-
-
-def type_of(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

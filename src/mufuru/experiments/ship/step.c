@@ -1,3 +1,33 @@
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* SIZES */
+
+#if TOKENS
+typedef int input;
+#else
+typedef const float *input;
+#endif
+#if BITS == 8
+typedef int8_t weight;
+typedef struct { const weight *w; const float *scale; } matrix;
+#else
+typedef float weight;
+typedef struct { const weight *w; } matrix;
+#endif
+typedef struct {
+    int inputs;
+    matrix ih, hh;
+    const float *bias_ih, *bias_hh;
+#if CONTROLLER
+    matrix kk, op;
+    const float *bias_op;
+#endif
+} layer;
+
+/* WEIGHTS */
 
 /* The model: the same text for all, chosen from by the sizes above. */
 
