@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from mufuru import PAPER, ops
 from mufuru.experiments.explorer import numbers
-from mufuru.experiments.explorer.runs import ExploredRun, Refused
+from mufuru.experiments.explorer.runs import ExploredRun, Refused, check_range
 from mufuru.experiments.record import RunFolder, read_json, read_lines
 from mufuru.experiments.settings import SettingError
 from mufuru.experiments.tasks.cells import CellConfig
@@ -44,9 +44,8 @@ class Action:
     ops: tuple[str, ...] = PAPER
 
     def check(self) -> None:
-        for name, value, least, most in (("units", self.units, 1, UNITS), ("seed", self.seed, 0, SEEDS)):
-            if not least <= value <= most:
-                raise Refused(422, f"{name} should be from {least} to {most}, got {value}")
+        check_range("units", self.units, 1, UNITS)
+        check_range("seed", self.seed, 0, SEEDS)
         try:
             CellConfig(hidden_size=self.units, ops=self.ops)
         except SettingError as error:
@@ -78,13 +77,8 @@ class Lesson:
         command = [*(["train"] if where == ["--resume"] else []), *where, str(self.folder.path), "--quiet"]
         with open(self.errors, "wb") as errors:
             # a session of its own: Ctrl-C in the terminal is for the server, which ends the process
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "mufuru", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
+            line, nothing = [sys.executable, "-m", "mufuru", *command], subprocess.DEVNULL
+            self.process = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=errors, start_new_session=True)
         self.pausing = False
         self.clock = threading.Timer(SECONDS, self.pause)
         self.clock.daemon = True

@@ -1,7 +1,8 @@
 """A request to read a text, and the trained model that answers it."""
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from starlette.exceptions import HTTPException
 from torch import Tensor, nn
 
 import mufuru
-from mufuru import MuFuRU
+from mufuru import MuFuRU, Trace
 from mufuru.experiments.data import DataError
 from mufuru.experiments.explorer import numbers
 from mufuru.experiments.settings import SettingError, from_json
@@ -35,6 +36,11 @@ STEPS_BOTH_WAYS = 100
 
 class Refused(HTTPException):
     """A request that is not answered: the HTTP status and a sentence for the user."""
+
+
+def check_range(name: str, value: int, least: int, most: int, where: str = "") -> None:
+    if not least <= value <= most:
+        raise Refused(422, f"{name} should be from {least} to {most}{where}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -127,8 +133,7 @@ class ExploredRun:
         steps = self._steps(place)
         if self.rnn is None:
             raise Refused(422, f"{self.name} is of the cell {self.reader.config.cell.cell}, which has no operations")
-        if not 0 <= place.token < len(steps.tokens):
-            raise Refused(422, f"token should be from 0 to {len(steps.tokens) - 1} in this text, got {place.token}")
+        check_range("token", place.token, 0, len(steps.tokens) - 1, " in this text")
         here = self._contributions(steps, place)[place.token]
         near: list[dict[str, Any]] = []
         texts = self.examples or self.reader.corpus
@@ -149,15 +154,18 @@ class ExploredRun:
 
     def _contributions(self, steps: Steps, view: View) -> Tensor:
         """Return (steps, operations): the parts of every new state of the view's unit."""
-        assert self.rnn is not None
-        with self._changed(view), mufuru.tracing(self.rnn) as traces:
-            finite(self.reader.outputs(steps))
-        return numbers.parts(traces[""][0], view.layer, view.direction, view.unit)["contributions"]
+        with self._traced(steps, view) as (_, trace):
+            return numbers.parts(trace, view.layer, view.direction, view.unit)["contributions"]
 
-    def _changed(self, view: View) -> AbstractContextManager[Any]:
-        """Forbid and force the view's operations within this context."""
+    @contextmanager
+    def _traced(self, steps: Steps, view: View) -> Iterator[tuple[Tensor, Trace]]:
+        """Read everything once, without the forbidden operations; within this context they remain forbidden."""
         assert self.rnn is not None
-        return mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force) if view.changes else nullcontext()
+        change = mufuru.intervene(self.rnn, forbid=view.forbid, force=view.force) if view.changes else nullcontext()
+        with change:
+            with mufuru.tracing(self.rnn) as traces:
+                outputs = finite(self.reader.outputs(steps))
+            yield outputs, traces[""][0]
 
     @property
     def most(self) -> int:
@@ -192,21 +200,15 @@ class ExploredRun:
             hidden = self.reader.config.cell.hidden_size
             states = numbers.in_units(outputs[:, view.direction * hidden :][:, :hidden])
             return {"states": states}, self.reader.predict(steps, outputs)
-        with self._changed(view):
-            with mufuru.tracing(self.rnn) as traces:
-                outputs = finite(self.reader.outputs(steps))
-            shown = numbers.of_trace(traces[""][0], view.layer, view.direction, view.unit)
+        with self._traced(steps, view) as (outputs, trace):
+            shown = numbers.of_trace(trace, view.layer, view.direction, view.unit)
             # of a model that reads from both ends, predictions need passes of their own
             return shown, self.reader.predict(steps, outputs)
 
     def _check(self, view: View) -> None:
-        for name, value, count in (
-            ("layer", view.layer, self.layers),
-            ("direction", view.direction, self.reader.layer.directions),
-            ("unit", view.unit, self.reader.config.cell.hidden_size),
-        ):
-            if not 0 <= value < count:
-                raise Refused(422, f"{name} should be from 0 to {count - 1} in {self.name}, got {value}")
+        directions, units = self.reader.layer.directions, self.reader.config.cell.hidden_size
+        for name, count in {"layer": self.layers, "direction": directions, "unit": units}.items():
+            check_range(name, getattr(view, name), 0, count - 1, f" in {self.name}")
         ops = self.rnn.ops if self.rnn else ()
         if view.changes and not ops:
             cell = self.reader.config.cell.cell

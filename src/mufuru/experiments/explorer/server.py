@@ -74,8 +74,7 @@ class Explorer:
         return Response(self.files[name], media_type=TYPES[Path(name).suffix])
 
     async def list_runs(self, request: Request) -> Response:
-        limits = {"characters": CHARACTERS}
-        listed = [run.info() for run in self.runs.values()]
+        listed, limits = [run.info() for run in self.runs.values()], {"characters": CHARACTERS}
         return reply({"runs": listed, "limits": limits, "learns": self.learning is not None})
 
     async def read(self, request: Request) -> Response:
@@ -170,15 +169,14 @@ def check_page(request: Request, served: str) -> None:
     origin = headers.get("origin")
     if origin is not None and origin.lower() != f"http://{host.lower()}":
         raise Refused(403, f"this server answers to its own page alone, got the Origin {origin[:100]!r}")
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not follows_link(request):
-        raise Refused(403, "this server answers to its own page alone: open its address instead of following a link")
-
-
-def follows_link(request: Request) -> bool:
-    """Return whether a browser goes to the page by a link on another one, which reads nothing for that other page."""
-    headers = request.headers
+    # a link on another page may lead to ours: it reads nothing for that other page
     to_page = request.method == "GET" and request.url.path == "/"
-    return to_page and (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+    follows_link = to_page and [headers.get(f"sec-fetch-{what}") for what in ("mode", "dest")] == [
+        "navigate",
+        "document",
+    ]
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not follows_link:
+        raise Refused(403, "this server answers to its own page alone: open its address instead of following a link")
 
 
 def allowed(host: str, served: str) -> bool:

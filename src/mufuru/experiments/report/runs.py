@@ -167,15 +167,13 @@ def by_settings(records: Runs) -> dict[str, list[Record]]:
 
     ordered = sorted(records, key=lambda record: [_order(setting(record, path)) for path in differ])
     groups = grouped((record for some in by_model(ordered).values() for record in some), named)
-    folders = {_by_folder(some): some for some in groups.values() if all(record.name for record in some)}
+    folders = {}
+    for some in groups.values():
+        names = [record.name for record in some if record.name]
+        listed = ", ".join(names) if len(names) <= FOLDERS else f"{names[0]} and {len(names) - 1} others"
+        if len(names) == len(some):
+            folders[f"{model(some[0])}, {listed}"] = some
     return folders if len(folders) == len(groups) and max(map(len, groups), default=0) > WORDS else groups
-
-
-def _by_folder(records: Runs) -> str:
-    """Return the model of runs that differ in their seed alone, and their folders."""
-    names = [record.name for record in records]
-    listed = ", ".join(names) if len(names) <= FOLDERS else f"{names[0]} and {len(names) - 1} others"
-    return f"{model(records[0])}, {listed}"
 
 
 def end(record: Record, path: str, records: Runs) -> str:

@@ -275,11 +275,7 @@ def curves(records: Runs) -> list[Block]:
         return []
     used = {f"MuFuRU, {size} units": some for size in sizes(shown) if (some := at(shown, "mufuru", size))}
     largest = dict(list(used.items())[-MOST_PANELS:])
-    return [*learning(shown), *inspection.over_training("use", largest)]
-
-
-def learning(records: Runs) -> list[Block]:
-    curved = [record for record in records if record.curve]
+    curved = [record for record in shown if record.curve]
     chosen = [size for size in CURVES_AT if size in sizes(curved)] or sizes(curved)[:1]
     if not chosen:
         return [results.NO_CURVES]
@@ -293,7 +289,8 @@ def learning(records: Runs) -> list[Block]:
         "Mean over the seeds, and the middle half of the runs as a shade. Validation formulae are as long as those of "
         "training, test formulae are longer."
     )
-    return [results.curve_picture("curves", rows, "accuracy", looks, caption)]
+    learning = results.curve_picture("curves", rows, "accuracy", looks, caption)
+    return [learning, *inspection.over_training("use", largest)]
 
 
 OPEN = ("training.learning_rate", "training.batch_size", "cell.initialisation", "cell.initial_scale")
