@@ -12,8 +12,7 @@ from mufuru.experiments.record import Record
 from mufuru.experiments.report import inspection, results, runs
 from mufuru.experiments.report.page import MISSING, Folded, Table
 from mufuru.experiments.reproduce import lm, logic, logic_parts, logic_runs, sentiment
-from mufuru.experiments.reproduce.logic_claims import CLAIMS
-from mufuru.experiments.reproduce.logic_runs import SHARE
+from mufuru.experiments.reproduce.logic_runs import CLAIMS, SHARE
 from mufuru.experiments.tasks.logic.formulae import TOKENS
 
 # Student's t of the printed table for three runs

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from textwrap import wrap
 
 from mufuru.experiments.record import Record, endings
-from mufuru.experiments.report import inspection, plots, results, runs
+from mufuru.experiments.report import inspection, results, runs
 from mufuru.experiments.report.claims import AUTHORS
 from mufuru.experiments.report.experiment import Report
 from mufuru.experiments.report.figures import EVERY_LOOK
 from mufuru.experiments.report.measure import Measure, Summary, summarise
-from mufuru.experiments.report.page import MISSING, Block, Command, Folded, Page, Picture, Section, Table, count
+from mufuru.experiments.report.page import MISSING, Block, Command, Folded, Page, Section, Table, count
 from mufuru.experiments.report.runs import Lines, Runs
 from mufuru.experiments.tasks import KINDS
 
@@ -18,8 +17,6 @@ MOST_LINES = 8
 """Maximum lines in a figure of learning curves: more cannot be distinguished."""
 MOST_ROWS = 24
 """Maximum settings in a figure of test results."""
-ROW = 44
-"""Letters in a line of a setting's name."""
 MOST_SETTINGS = 4
 """More columns of settings would push the results off the page."""
 MOST_PANELS = 3
@@ -118,15 +115,11 @@ def compared(name: str, records: Runs) -> list[Block]:
     if len(tested) < 2:
         return []
     cells = {name: runs.cell_of(some[0]) for name, some in runs.by_settings(records).items()}
-    shown = dict(list(tested.items())[:MOST_ROWS])
-    drawn = {"\n".join(wrap(name, ROW)): (cells[name], summary) for name, summary in shown.items()}
-    data = data_of(records)
-    metric = f"Test {measure.name}{f' on {data}' if data else ''}"
-    caption = f"{metric}: mean (mark), 95 % interval (bar, from two runs up) and every run (faint marks)."
-    if len(tested) > len(shown):
-        caption += f" The first {len(shown)} of {len(tested)} settings."
-    alt = f"Dot plot of test {measure.name} of {', '.join(shown)}; the numbers are in the next table"
-    return [Picture(name, lambda: plots.models(drawn, measure, {}), alt, caption)]
+    shown = {name: (cells[name], summary) for name, summary in list(tested.items())[:MOST_ROWS]}
+    where = f" on {data}" if (data := data_of(records)) else ""
+    more = " Bars need two runs."
+    more += f" The first {len(shown)} of {len(tested)} settings." if len(tested) > len(shown) else ""
+    return [results.dots(name, shown, measure, where, more, {})]
 
 
 def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
@@ -158,12 +151,11 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
 def _tables(records: Runs) -> list[Block]:
     """Return a row for each run: its test metrics and, as far as runs differ, its settings; then the rest, folded."""
     differing = runs.varying(records)
-    metrics = {
-        split: sorted({key for record in records for key in record.result.get(split, {})})
+    tested, *rest = (
+        [(split, key) for key in sorted({key for record in records for key in record.result.get(split, {})})]
         for split in ("test", "valid", "train")
-    }
-    tested = [("test", key) for key in metrics["test"]]
-    others = [(split, key) for split in ("valid", "train") for key in metrics[split]]
+    )
+    others = [metric for metrics in rest for metric in metrics]
     few = differing if len(differing) <= MOST_SETTINGS else []
     folders = [record.folder for record in records if record.folder]
     names = endings(folders) if len(folders) == len(records) else [str(place) for place, _ in enumerate(records, 1)]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Groups = Mapping[str, Lines]
 """Title of a row of figures -> its lines."""
+Dots = Mapping[str, tuple[str, Summary | None]]
+"""Name of a model -> its cell and its results."""
 Curve = dict[float, list[float]]
 Axis = Literal["epoch", "update"]
 """Unit of the horizontal axis: epochs, or updates where there are several evaluations in an epoch."""
@@ -31,8 +33,8 @@ BELOW = 0.24
 """Single runs are drawn this far below their mean, so that the interval does not hide them."""
 BEGINNING = 0.1
 """Part of a learning curve whose values may lie outside of the vertical axis."""
-TITLE = 38
-"""Letters in a line of a panel's title."""
+TITLE, NAME = 38, 44
+"""Letters in a line of a panel's title, and of a row's name."""
 APART = 0.09
 """Cells are drawn apart by this part of a doubling, so that no interval hides another."""
 
@@ -230,8 +232,8 @@ def grid(maps: Sequence[Mapping[str, list[list[float]]]], down: Side, across: Si
 
 
 @style()
-def models(lines: Mapping[str, tuple[str, Summary | None]], measure: Measure, published: Mapping[str, float]) -> Figure:
-    """Draw a row for each model, given by name as its cell and summary; the published number is an upright stroke."""
+def models(lines: Dots, measure: Measure, published: Mapping[str, float]) -> Figure:
+    """Draw a row for each model; the published number is an upright stroke."""
     figure = new(7.2, 0.9 + 0.42 * len(lines))
     axes = figure.add_subplot()
     for row, (name, (cell, summary)) in enumerate(lines.items()):
@@ -241,7 +243,7 @@ def models(lines: Mapping[str, tuple[str, Summary | None]], measure: Measure, pu
             _mean(axes, summary.mean, measure.bounds(summary), row, seen, size=7)
         _stroke(axes, published.get(name), row)
     axes.set_xlabel(f"test {measure.name}")
-    _rows(axes, list(lines))
+    _rows(axes, ["\n".join(wrap(name, NAME)) for name in lines])
     return figure
 
 

@@ -42,7 +42,9 @@ def models(
         if published:
             row.append(f"{published[name]:.1f}" if name in published else MISSING)
         rows.append(tuple(row))
-    shown: list[Block] = [dots(figure, lines, measure, published)] if figure else []
+    drawn = {line: (runs.cell_of(records[0]), measure.summary(records)) for line, records in lines.items()}
+    stroke = " Upright stroke: the paper." if published else ""
+    shown: list[Block] = [dots(figure, drawn, measure, "", stroke, published or {})] if figure else []
     return [*shown, Table(f"{caption}: {measure.in_words}", tuple(head), tuple(rows))]
 
 
@@ -58,13 +60,11 @@ def section(
     return lambda records: models(runs.lines(records, part), measure, caption, figure, "GRU", published)
 
 
-def dots(name: str, lines: Lines, measure: Measure, published: Numbers | None) -> Picture:
-    """Return the same lines as a figure."""
-    caption = f"Test {measure.name}: mean (mark), 95 % interval (bar) and every run (faint marks)."
-    caption += " Upright stroke: the paper." if published else ""
+def dots(name: str, lines: plots.Dots, measure: Measure, where: str, more: str, published: Numbers) -> Picture:
+    """Return test results as a figure; `more` ends the caption."""
+    caption = f"Test {measure.name}{where}: mean (mark), 95 % interval (bar) and every run (faint marks).{more}"
     alt = f"Dot plot of test {measure.name} of {', '.join(lines)}; the numbers are in the next table"
-    drawn = {line: (runs.cell_of(records[0]), measure.summary(records)) for line, records in lines.items()}
-    return Picture(name, lambda: plots.models(drawn, measure, published or {}), alt, caption)
+    return Picture(name, lambda: plots.models(lines, measure, published), alt, caption)
 
 
 def bar(lines: Lines, measure: Measure, value: float) -> str:

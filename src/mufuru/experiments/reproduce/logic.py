@@ -17,9 +17,9 @@ from mufuru.experiments.report.measure import ACCURACY
 from mufuru.experiments.report.page import Block, Folded, Picture, Table, count
 from mufuru.experiments.report.runs import Runs, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
-from mufuru.experiments.reproduce.logic_claims import CLAIMS
 from mufuru.experiments.reproduce.logic_parts import ablation, features, open_choices, probes
 from mufuru.experiments.reproduce.logic_runs import (
+    CLAIMS,
     GATES,
     SETTINGS,
     SHARE,
