@@ -250,7 +250,7 @@ def headline(reports: Iterable[Report], records: Mapping[str, Runs]) -> Table:
         several = " / ".join(str(summary.n) if summary else MISSING for summary in summaries)
         sizes = f"{parameters(gru)} / {parameters(mufuru)}"
         change = measure.change(measure.difference(mufuru, gru))
-        title = f"{row.title}: {measure.name} {'↓' if measure.lower_is_better else '↑'}"
+        title = f"{row.title}: {measure.arrow}"
         rows.append((title, *map(measure.interval, summaries), change, several, sizes, stated))
     return Table("", head, tuple(rows))
 

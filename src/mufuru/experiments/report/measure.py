@@ -158,11 +158,15 @@ class Measure:
         return f"{self.key}, {self.unit}" if self.unit else self.key
 
     @property
+    def arrow(self) -> str:
+        """The name, and the better direction."""
+        return f"{self.name} {'↓' if self.lower_is_better else '↑'}"
+
+    @property
     def in_words(self) -> str:
         """Words for a mean and its interval."""
-        bounded = self.lowest > -math.inf or self.highest < math.inf
         other = f"; a bootstrap where t goes past what is possible in {FEWEST_TO_RESAMPLE} runs or more"
-        other = other if bounded else ""
+        other = other if self.lowest > -math.inf or self.highest < math.inf else ""
         return f"mean over the seeds and, in brackets, its 95 % interval (Student's t{other}; n/a for one run)"
 
     def by_seed(self, records: Iterable[Record], split: str = "test") -> dict[int, float]:

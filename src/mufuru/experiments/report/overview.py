@@ -31,52 +31,48 @@ def page(records: Runs, reports: Iterable[Report]) -> Page:
         report = next((report for report in reports if task in report.tasks), None)
         some = [record for record in records if record.task == task]
         settings = results.settings({"value": some}, "Every setting. Where runs differ, all values")
-        sections.append(Section(f"{task}: results", tuple(_task(task, some, report))))
+        sections.append(Section(f"{task}: results", tuple(_task(some, report))))
         sections.append(Section(f"{task}: settings", (Folded("Every setting", settings),)))
     rerun: list[Block] = [results.environment(records)]
     if commands := results.commands(records):
         rerun += ["The commands that made these runs:", Command("\n".join(commands))]
     made = count(len(records), "finished run")
     sections.append(Section("How to rerun", tuple(rerun)))
-    best = [(task, some) for task in tasks for some in by_data(task, records) if measured(task, some)[1]]
+    best = [some for some in by_data(records) if measured(some)[1]]
     lead = f"{made} of {', '.join(tasks)}."
     if len(best) == 1:
-        lead = f"{headline(*best[0])} {lead}"
+        lead = f"{headline(best[0])} {lead}"
     elif best:
         sections.insert(0, Section("In short", (in_short(best),)))
     return Page(f"mufuru: {made}", lead, tuple(sections))
 
 
-def by_data(task: str, records: Runs) -> list[list[Record]]:
-    """Return the runs of a task, those on the same data together: only they can be compared."""
-    here = [record for record in records if record.task == task]
-    return list(runs.grouped(here, lambda record: json.dumps(runs.setting(record, "data"), sort_keys=True)).values())
+def by_data(records: Runs) -> list[list[Record]]:
+    """Return the runs on the same data of the same task together: only they can be compared."""
+    return list(runs.grouped(records, lambda r: (r.task, json.dumps(runs.setting(r, "data"), sort_keys=True))).values())
 
 
-def headline(task: str, records: Runs) -> str:
-    """Return the best test result of a task and the next one in a sentence."""
-    measure, best = ranked(task, records)
-    side = "lower" if measure.lower_is_better else "higher"
-    data = data_of(records)
-    return f"{task}{f' ({data})' if data else ''}: test {measure.name} {', then '.join(best)}; {side} is better."
+def headline(records: Runs) -> str:
+    """Return the best test result on the same data and the next one in a sentence."""
+    measure, best = ranked(records)
+    side, data = "lower" if measure.lower_is_better else "higher", data_of(records)
+    task = records[0].task + (f" ({data})" if data else "")
+    return f"{task}: test {measure.name} {', then '.join(best)}; {side} is better."
 
 
-def in_short(best: Sequence[tuple[str, Runs]]) -> Table:
+def in_short(best: Sequence[Runs]) -> Table:
     """Return a row for the runs on each data set: the best test result and the next one."""
     rows = []
-    for task, records in best:
-        measure, (first, *others) = ranked(task, records)
-        metric = f"{measure.name} {'↓' if measure.lower_is_better else '↑'}"
-        rows.append((task, data_of(records) or MISSING, metric, first, (others or [MISSING])[0]))
-    head = ("task", "data", "test metric", "best", "next")
-    return Table(
-        "Best test results of the runs on the same data; ↑ higher or ↓ lower is better", head, tuple(rows), True
-    )
+    for records in best:
+        measure, (first, *others) = ranked(records)
+        rows.append((records[0].task, data_of(records) or MISSING, measure.arrow, first, *(others or [MISSING])))
+    caption = "Best test results of the runs on the same data; ↑ higher or ↓ lower is better"
+    return Table(caption, ("task", "data", "test metric", "best", "next"), tuple(rows), wordy=True)
 
 
-def ranked(task: str, records: Runs) -> tuple[Measure, list[str]]:
+def ranked(records: Runs) -> tuple[Measure, list[str]]:
     """Return the two best test results in words, the best first."""
-    measure, tested = measured(task, records)
+    measure, tested = measured(records)
     order = sorted(tested, key=lambda name: tested[name].mean, reverse=not measure.lower_is_better)
     words = [f"{measure.value(tested[name].mean)} by {name} ({count(tested[name].n, 'run')})" for name in order[:2]]
     return measure, words
@@ -95,10 +91,10 @@ def own_metric(task: str) -> tuple[str, bool]:
     return getattr(make, "metric", "loss"), getattr(make, "higher_is_better", False)
 
 
-def measured(task: str, records: Runs) -> tuple[Measure, dict[str, Summary]]:
-    """Return the metric by which a task chooses weights, and the test results of runs that differ in their seed alone,
-    by their settings."""
-    key, higher = own_metric(task)
+def measured(records: Runs) -> tuple[Measure, dict[str, Summary]]:
+    """Return the metric by which the task chooses weights, and the test results of runs that differ in their seed
+    alone, by their settings."""
+    key, higher = own_metric(records[0].task)
     metrics = {
         name: [value for record in some if (value := runs.metric(record, "test", key)) is not None]
         for name, some in runs.by_settings(records).items()
@@ -111,7 +107,7 @@ def measured(task: str, records: Runs) -> tuple[Measure, dict[str, Summary]]:
 
 def compared(name: str, records: Runs) -> list[Block]:
     """Return the test results of a task as a figure, where there are two settings or more to compare."""
-    measure, tested = measured(records[0].task, records)
+    measure, tested = measured(records)
     if len(tested) < 2:
         return []
     cells = {name: runs.cell_of(some[0]) for name, some in runs.by_settings(records).items()}
@@ -122,12 +118,10 @@ def compared(name: str, records: Runs) -> list[Block]:
     return [results.dots(name, shown, measure, where, more, {})]
 
 
-def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
-    blocks: list[Block] = [
-        block
-        for place, some in enumerate(by_data(task, records), 1)
-        for block in compared(f"{task}-test-{place}", some)
-    ]
+def _task(records: Runs, report: Report | None) -> list[Block]:
+    task, groups, blocks = records[0].task, by_data(records), list[Block]()
+    for place, some in enumerate(groups, 1):
+        blocks += compared(f"{task}-test-{place}", some)
     blocks += _tables(records)
     if report and report.numbers and all(map(runs.on_papers_data, records)):
         metric = f"test {report.measure.name}"
@@ -137,7 +131,7 @@ def _task(task: str, records: Runs, report: Report | None) -> list[Block]:
     blocks += [*results.dynamic(lines), *_curves(task, lines)]
     if any(map(inspection.forecasts_of, records)):
         blocks += inspection.forecasts(f"{task}-forecasts", records)
-    blocks += [inspection.labels(some) for some in by_data(task, records) if any(map(inspection.labels_of, some))]
+    blocks += [inspection.labels(some) for some in groups if any(map(inspection.labels_of, some))]
     # a mean over different settings would mean nothing
     if len(lines) == 1 and any(map(inspection.recorded, records)):
         if report and report.operations:

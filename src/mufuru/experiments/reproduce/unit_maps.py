@@ -23,9 +23,9 @@ FEW = 20
 def complete(page: Page, records: Runs) -> Page:
     """Return a page that begins with the best result, if its runs can be compared, and has the maps of `maps` behind
     the results."""
-    (task, group), *others = {(record.task, record.group) for record in records}
-    alike = group and not others and len(overview.by_data(task, records)) == 1 and overview.measured(task, records)[1]
-    lead = f"{overview.headline(task, records)} {page.lead}" if alike else page.lead
+    (group, *others), data = {record.group for record in records}, overview.by_data(records)
+    alike = group and not others and len(data) == 1 and overview.measured(records)[1]
+    lead = f"{overview.headline(records)} {page.lead}" if alike else page.lead
     sections, more = page.sections, maps(records)
     place = next((k for k, one in enumerate(sections) if one.title == SETTINGS), len(sections) - 1)
     return Page(page.title, lead, (*sections[:place], *([more] if more.blocks else []), *sections[place:]))
@@ -37,18 +37,18 @@ def maps(records: Runs) -> Section:
     blocks: list[Block] = []
     folders = [record.folder for record in records if record.folder]
     names = dict(zip(folders, endings(folders), strict=True))
-    for task in sorted({record.task for record in records if record.task in tasks.KINDS}):
+    for some in overview.by_data(records):
+        task = some[0].task
         key, higher = overview.own_metric(task)
-        for some in overview.by_data(task, records) if tasks.KINDS[task].reader else []:
-            scores = {
-                record.folder: value if higher else -value
-                for record in some
-                if record.folder and (value := runs.metric(record, "valid", key)) is not None
-                if runs.cell_of(record) == "mufuru" and any(map(Path.exists, RunFolder(record.folder).weights))
-            }
-            if scores:
-                best = max(scores, key=lambda folder: scores[folder])
-                blocks += unit_map(f"units-{len(blocks) + 1}", best, names[best])
+        scores = {
+            record.folder: value if higher else -value
+            for record in some
+            if record.folder and (value := runs.metric(record, "valid", key)) is not None
+            if runs.cell_of(record) == "mufuru" and any(map(Path.exists, RunFolder(record.folder).weights))
+        }
+        if scores and task in tasks.KINDS and tasks.KINDS[task].reader:
+            best = max(scores, key=lambda folder: scores[folder])
+            blocks += unit_map(f"units-{len(blocks) + 1}", best, names[best])
     return Section("Which operation led in every unit", tuple(blocks))
 
 
