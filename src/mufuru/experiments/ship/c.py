@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -268,11 +268,11 @@ def compiled(path: Path, name: str, sizes: Mapping[str, int], state: int, compil
         loaded = ctypes.CDLL(str(library))
     step, logits = (getattr(loaded, f"{name}_{function}") for function in ("step", "logits"))
 
-    def one(sequence: Iterable[Tensor]) -> Tensor:
+    def one(sequence: Tensor) -> Tensor:
         # of zeros, as a state starts; `start` of a language model also reads the token before a text
         memory, steps = ctypes.create_string_buffer(state), []
-        for values in sequence:
-            step(memory, int(values) if sizes["TOKENS"] else ctypes.c_void_p(values.contiguous().data_ptr()))
+        for values in sequence.contiguous():
+            step(memory, int(values) if sizes["TOKENS"] else ctypes.c_void_p(values.data_ptr()))
             steps.append(torch.empty(sizes["LABELS"]))
             logits(memory, ctypes.c_void_p(steps[-1].data_ptr()))
         return torch.stack(steps)
