@@ -130,7 +130,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """Of a library that is quickly built."""
+    """Sources of a library that is quickly built."""
     return write_sources(tmp_path / "csrc", TOY)
 
 

@@ -193,7 +193,7 @@ class TestRefusal:
         assert ran == ["reference", "native"]
 
     def test_gradients_by_torch_func(self) -> None:
-        """Of a loss, and of each sequence's own loss."""
+        """Gradients of a loss, and of each sequence's own loss."""
         module = layer(dtype=torch.float64)
         weights = dict(module.named_parameters())
         x = torch.randn(4, 2, 3, dtype=torch.float64)

@@ -21,7 +21,7 @@ pytestmark = needs_native
 SHAPES = [(1, 1, 1), (1, 3, 2), (7, 5, 11), (16, 6, 126), (17, 7, 127), (40, 33, 300), (353, 4, 20), (710, 19, 131)]
 """Rows, features and words: at the edges of panels, of groups of six, of a chunk of words and of rows at a time."""
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
-"""Of the largest number: sums of some hundred terms in another order."""
+"""Share of the largest number: sums of some hundred terms have another order."""
 
 
 def draw(rows: int, features: int, words: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:

@@ -128,7 +128,7 @@ def edit_through_numpy(layer: MuFuRU) -> None:
 
 
 def flip_signs(layer: MuFuRU) -> None:
-    """Of an even number of weights: a careless checksum takes them for none."""
+    """Flip an even number of weights: a careless checksum takes them for none."""
     layer.weight_hh_l0.data[:, 3] *= -1
 
 

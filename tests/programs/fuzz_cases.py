@@ -24,7 +24,7 @@ TRANSFORMS = ("func.grad", "vmap", "vmap of grad", "vmap of vjp", "jvp")
 MAPPED = 2
 """The size of a dimension that is mapped over."""
 SUFFIX = " k"
-"""Of the controller's state beside the other one."""
+"""End of the name of the controller's state, which stands beside the other one."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class Case:
     """`padded`, `unbatched`, `lengths` or `packed`."""
     batch: int
     lengths: tuple[int, ...]
-    """Of the sequences, in the order in which a packed batch has them; the longest is the number of steps."""
+    """Lengths of the sequences, in the order of a packed batch; the longest is the number of steps."""
     hx: bool
     mode: str
     threads: int
     shapes: Shapes = field(default_factory=dict)
-    """Of the tensors, in order: input, state, parameters, incoming gradients."""
+    """Shapes of the tensors, in order: input, state, parameters, incoming gradients."""
     kinds: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
     """The tensors that a program differentiates by; a function transform maps over them."""
     wanted: tuple[str, ...] = ()
-    """Of these, those that can require a gradient."""
+    """Those of them that can require a gradient."""
     parameters: bool = False
     """Whether the weights are `nn.Parameter`s."""
     resets: bool = False
@@ -72,7 +72,7 @@ class Case:
 
     @property
     def position(self) -> int:
-        """Of the dimension that `vmap` maps over."""
+        """Place of the dimension that `vmap` maps over."""
         return -(self.number % 2)
 
     def mapped(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -379,7 +379,7 @@ def test_adversarial_examples(layer_type: Any) -> Found:
 
 @program
 def test_only_a_part_is_used_or_frozen(layer_type: Any) -> Found:
-    """Of two layers the first is frozen; of the outputs only one direction's last state enters the loss."""
+    """The first of two layers is frozen, and only one direction's last state enters the loss."""
     rnn = layer_type(3, HIDDEN, 2, bidirectional=True)
     for name, parameter in rnn.named_parameters():
         parameter.requires_grad_("l1" in name)

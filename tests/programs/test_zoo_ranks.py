@@ -120,7 +120,7 @@ def averaged_by_hand(layer_type: Any, rank: int) -> Found:
 
 
 def whole(model: nn.Module, **seen: Any) -> Found:
-    """Of a sharded model: the parameters and gradients put together."""
+    """Parameters and gradients of a sharded model, put together."""
     found = dict(seen)
     for module in model.modules():
         if isinstance(module, FSDPModule):

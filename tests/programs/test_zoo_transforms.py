@@ -310,7 +310,7 @@ def test_graph_of_a_gradient_by_make_fx(layer_type: Any) -> Found:
 
 @program
 def test_graph_by_symbolic_trace(layer_type: Any) -> Found:
-    """Of a model: the layer is a node of the graph, and its input is edited there."""
+    """The layer is a node of the model's graph, and its input is edited there."""
     model, x = Model(layer_type).eval(), torch.randn(5, 4, N)
     graph = torch.fx.symbolic_trace(model)
     assert torch.equal(graph(x), model(x))

@@ -30,7 +30,7 @@ TOLERANCE = 1e-4
 """Relative to a tensor's largest number, in float32: the kernels add in another order and so differ by some ten units
 in the last place, 1e-6, over a forward and backward pass; a program takes a few, each from where the last one ended."""
 ROUNDING = 1e-7
-"""Of a tensor that would be zero but for rounding."""
+"""Largest value of a tensor that would be zero but for rounding."""
 
 
 def trained(*models: nn.Module, **seen: Any) -> Found:

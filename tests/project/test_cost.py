@@ -47,7 +47,7 @@ def test_parameters_of_a_language_model(parts: Any) -> None:
 
 
 def test_multiplications_are_those_of_the_products(parts: Any) -> None:
-    """Of a unit with all of its logits; one operation's are saved."""
+    """Products of a unit with all of its logits, less those of one operation."""
     cost = parts.cost_model.Cost(5, 6)
     layer = mufuru.MuFuRU(5, 6)
     products = sum(p.numel() for name, p in layer.named_parameters() if name.startswith("weight"))

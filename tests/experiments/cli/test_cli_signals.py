@@ -91,7 +91,7 @@ def test_ctrl_c_while_python_m_imports_torch(tmp_path: Path, options: tuple[str,
 
 @pytest.mark.parametrize("line", [("bin/mufuru",), ("-m", "mufuru_command"), ("-m", "mufuru")])
 def test_ctrl_c_while_the_commands_own_imports_run(tmp_path: Path, line: tuple[str, ...]) -> None:
-    """Of the script that an installer writes, too."""
+    """The script that an installer writes does so, too."""
     interrupt = AT_IMPORT.replace("number, module, *sys.argv[1:] = sys.argv[1:]", "number, module = 2, 'signal'")
     (tmp_path / "sitecustomize.py").write_text(interrupt, encoding="utf-8")
     (tmp_path / "bin").mkdir()

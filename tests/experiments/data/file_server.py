@@ -35,7 +35,7 @@ class FileServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, Served] = {}
         self.asked: list[tuple[str, str | None]] = []
-        """Of each request the file's name and the range that it wants."""
+        """The file's name and the range of each request."""
         self.over = threading.Event()
 
     def serve(self, name: str, data: bytes, **behaviour: Any) -> str:

@@ -64,7 +64,7 @@ def test_validation_is_not_learned_from(wanted: Request, tmp_path: Path) -> None
 @pytest.mark.parametrize("steps", [1, 7, 10_000])
 @pytest.mark.parametrize("level", ["word", "char", "bpe"])
 def test_words_and_bytes_are_those_of_the_text(wanted: Request, level: text.Level, steps: int) -> None:
-    """Of words, with one blank between them."""
+    """The text is that of the words, with one blank between them."""
     size = None if level != "bpe" else 300
     made = tokenise.load(replace(wanted, level=level, vocabulary_size=size, held_out=(0.01, 0.01)))
     vocabulary = made.vocabulary

@@ -43,7 +43,7 @@ def test_a_share_without_a_rest_stays_so() -> None:
 
 
 def test_a_division_by_hand() -> None:
-    """Of 10 and 5, a fifth is 2 and 1; the tenth of all is 1.5, so 2 of 1.0 and 0.5: one each."""
+    """A fifth of 10 and 5 is 2 and 1; the tenth of all is 1.5, so 2 of 1.0 and 0.5: one each."""
     targets = torch.tensor([0] * 10 + [1] * 5)
     parts = stratified(targets, (0.2, 0.1), 0)
     assert [torch.bincount(targets[part]).tolist() for part in parts] == [[7, 3], [2, 1], [1, 1]]

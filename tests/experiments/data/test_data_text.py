@@ -86,7 +86,7 @@ def test_tokens_are_those_of_the_plainest_way(tmp_path: Path, content: str, leve
 
 
 def test_held_out_tails(tmp_path: Path) -> None:
-    """Of 20 tokens the last 5 are the test, the 4 before them validation; the vocabulary has none of their words."""
+    """The last 5 of 20 tokens are the test, the 4 before them validation; the vocabulary has none of their words."""
     path = write(tmp_path, b" ".join(b"%c" % letter for letter in b"abcdefghijkaklmnopa"))
     corpus = load([path], held_out=(0.2, 0.25))
     assert words(corpus, "train") == "a b c d e f g h i j k"

@@ -36,7 +36,7 @@ class ToyConfig:
     carry: bool = True
     """The state goes on from batch to batch."""
     scale: float = 1.0
-    """Of the loss, to make gradients long."""
+    """Factor of the loss, to make gradients long."""
     nan_at: int | None = None
     """The training step, counted from 1, whose loss is NaN."""
 

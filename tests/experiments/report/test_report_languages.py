@@ -61,7 +61,7 @@ def test_mean_best_and_share_of_the_trials(flare: list[Record]) -> None:
 
 
 def test_length_up_to_which_a_model_is_right(flare: list[Record]) -> None:
-    """Of a range without strings nothing is said."""
+    """A range without strings is left out."""
     ours = [one for one in flare if runs.cell_of(one) == "mufuru" and not runs.is_papers_gru(one)]
     assert {languages.reach([one]) for one in ours} == {"50, 50", "101, 101"}
     assert languages.reach(ours[:2] + ours[2:]) == "75.5, 101"

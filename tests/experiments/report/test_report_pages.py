@@ -227,7 +227,7 @@ def test_the_best_result_comes_first(tmp_path: Path) -> None:
 
 
 def test_each_data_set_has_its_figure_and_its_table_of_labels(tmp_path: Path) -> None:
-    """Of the runs on one data set, the table is of the one that validates best; the test set is not asked."""
+    """The table shows the run with the best validation on a data set; the test set is not asked."""
     every = []
     for data, label in (("one.csv", "good"), ("other.csv", "bad")):
         for cell, test, valid in (("mufuru", 0.9, 0.5), ("gru", 0.8, 0.6)):

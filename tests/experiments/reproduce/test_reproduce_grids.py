@@ -205,7 +205,7 @@ def test_the_wide_gru_has_as_many_parameters_as_mufuru(part: str) -> None:
 
 
 def test_choices_of_language_models_change_one_thing_each() -> None:
-    """Of the setting with batches of 20, but for one run, which changes the paper's."""
+    """All change the setting with batches of 20, but for one run, which changes the paper's."""
     larger, paper = configs(LMGrid())["batch20/gru/seed-0"], configs(LMGrid())["paper/gru/seed-0"]
     found = configs(LMGrid(part="choices"))
     assert changed(found.pop("choices/gru-batch10-lr0.001/seed-0"), paper) == {"training.learning_rate": 1e-3}

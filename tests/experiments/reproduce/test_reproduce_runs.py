@@ -118,7 +118,7 @@ def test_finished_runs_need_no_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "records"), [("lm", language_models()), ("sentiment", classifiers())])
 def test_all_main_results_are_shown(name: str, records: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of every part, also of those where one model has several settings."""
+    """Results of every part are shown, also where one model has several settings."""
     show(name, Reproduction(Outcome(), records, [Path("report.html")]))
     said = capsys.readouterr().out
     experiment = EXPERIMENTS[name]

@@ -99,7 +99,7 @@ def test_names_of_sizes(exports: Path) -> None:
 
 @pytest.mark.parametrize("name", RUNS[:-1])
 def test_what_the_folder_says(name: str, runs: Path, exports: Path) -> None:
-    """Of itself: in one JSON, and in the graph."""
+    """The model describes itself in one JSON, and in the graph."""
     facts, session = facts_of(exports / name), session_of(exports / name / "model.onnx")
     held = session.get_modelmeta().custom_metadata_map
     assert {key: text if isinstance(facts[key], str) else json.loads(text) for key, text in held.items()} == facts

@@ -23,7 +23,7 @@ ULPS = 1e-6
 
 
 def logits_together_and_alone(model: nn.Module, made: Any) -> tuple[Tensor, Tensor]:
-    """Of all validation sequences in one ragged batch, and of each by itself."""
+    """Logits of all validation sequences in one ragged batch, and of each alone."""
     encoded = made._encoded["valid"]
     everything = torch.arange(len(encoded.lengths))
     batch = encoded.batch(everything)

@@ -270,7 +270,7 @@ def test_what_is_seen_inside(cell: TreeCellName) -> None:
 
 
 def test_weights_inside_are_those_of_the_trees_alone() -> None:
-    """Of the nodes with "not" on the left, one tree at a time."""
+    """Mean weights at the nodes with "not" on the left, one tree at a time."""
     made = task()
     model = made.build().eval()
     row = made.inspect(model)["operation_weights"]
