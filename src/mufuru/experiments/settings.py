@@ -134,7 +134,7 @@ def from_json(kind: type[T], data: Any) -> T:
     except cattrs.BaseValidationError as error:
         messages = cattrs.transform_error(error, path="settings", format_exception=_message)
         raise SettingError("; ".join(messages)) from None
-    except (TypeError, ValueError, KeyError) as error:
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise SettingError(f"settings should be those of {kind.__name__}: {error}") from None
 
 

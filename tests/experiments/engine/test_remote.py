@@ -131,6 +131,20 @@ def test_other_settings_behind_the_url_are_refused(store: str, tmp_path: Path) -
         is_finished(job(tmp_path, replace(SMALL, seed=1)), store)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", r"runs/one/config.json is damaged: expected an object, got list$"),
+        ("{", r"runs/one/config.json is damaged: Expecting"),
+        ('{"task": "logic", "config": []}', r"has other settings: config is \[\] there and null here"),
+    ],
+)
+def test_a_config_behind_the_url_that_is_none_is_refused(store: str, tmp_path: Path, content: str, words: str) -> None:
+    (Remote(store) / "one").write("config.json", content.encode())
+    with pytest.raises(RunError, match=words):
+        is_finished(job(tmp_path), store)
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Remote(store)
     place.write("state", b"old")

@@ -54,12 +54,15 @@ class Remote:
         content: bytes = self._try(lambda: self.files.cat_file(f"{self.path}/{name}"))
         return content
 
-    def read_json(self, name: str) -> Any:
-        """Return the content of a JSON file."""
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file, which holds an object."""
         try:
-            return json.loads(self.read(name))
+            content = json.loads(self.read(name))
         except ValueError as error:
             raise Failure(f"{self.url}/{name} is damaged: {error}") from None
+        if not isinstance(content, dict):
+            raise Failure(f"{self.url}/{name} is damaged: expected an object, got {type(content).__name__}")
+        return content
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all: under another name first."""
