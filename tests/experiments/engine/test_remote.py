@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from folders import assert_same_run
 
 from mufuru.experiments.engine import Interrupted, RunError, fit, remote
 from mufuru.experiments.engine.errors import Failure, PlaceError
-from mufuru.experiments.engine.remote import UNFINISHED, Remote
+from mufuru.experiments.engine.remote import UNFINISHED, Remote, mirrored
 from mufuru.experiments.engine.sweep import is_finished
 from mufuru.experiments.engine.work import Job, Reporter, Validation, Where, work
 from mufuru.experiments.record import RunFolder
@@ -115,6 +116,26 @@ def test_a_run_that_is_killed_is_resumed_from_its_last_checkpoint(store: str, tm
     assert rest.updates == 12 - 6
     fit("logic", SMALL, tmp_path / "alone")
     assert_same_run(download(store, tmp_path / "there"), tmp_path / "alone")
+
+
+def test_a_run_is_copied_without_being_in_memory(tmp_path: Path) -> None:
+    """Checkpoints of a large model are several times its size, and every worker copies its own."""
+    there = f"file://{tmp_path}/there"
+    with mirrored(Remote(there)) as mirror:
+        mirror.files.path.mkdir()
+        mirror.files.config.write_text("{}")
+        mirror.files.last.write_bytes(bytes(32 << 20))
+        tracemalloc.start()
+        try:
+            mirror.push()
+            _, most = tracemalloc.get_traced_memory()
+            mirror.files.result.write_text("{}")
+            mirror.push()
+            _, most_finished = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert max(most, most_finished) < 20 << 20
+    assert (tmp_path / "there" / "last.safetensors").stat().st_size == 32 << 20
 
 
 def test_a_failed_run_keeps_what_it_has(store: str, tmp_path: Path) -> None:

@@ -64,14 +64,18 @@ class Remote:
             raise Failure(f"{self.url}/{name} is damaged: expected an object, got {type(content).__name__}")
         return content
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file whole or not at all: under another name first."""
+    def write(self, name: str, content: bytes | Path) -> None:
+        """Write a file, or copy one of this machine, whole or not at all: under another name first."""
 
         def attempt() -> None:
             self.files.makedirs(self.path, exist_ok=True)
             temporary = f"{self.path}/.{name}.{uuid.uuid4().hex}.tmp"
             try:
-                self.files.pipe_file(temporary, content)
+                if isinstance(content, Path):
+                    # piece by piece: runs may be large
+                    self.files.put_file(str(content), temporary)
+                else:
+                    self.files.pipe_file(temporary, content)
                 self.files.mv(temporary, f"{self.path}/{name}")
             except BaseException:
                 if self.files.exists(temporary):
@@ -118,19 +122,19 @@ class Mirror:
         if not self.files.config.exists():
             return
         self.saved = self._last()
-        self.remote.write(self.files.config.name, self.files.config.read_bytes())
+        self.remote.write(self.files.config.name, self.files.config)
         paths = [path for path in sorted(self.files.path.iterdir()) if path.is_file() and path.suffix != ".tmp"]
         if self.files.finished:
             # the result comes last: where it is, the run is finished and whole
             for path in sorted(paths, key=lambda path: path == self.files.result):
-                self.remote.write(path.name, path.read_bytes())
+                self.remote.write(path.name, path)
             self.remote.remove(UNFINISHED)
         else:
-            content = io.BytesIO()
-            with zipfile.ZipFile(content, "w") as archive:
+            whole = self.files.path.with_name(UNFINISHED)
+            with zipfile.ZipFile(whole, "w") as archive:
                 for path in paths:
                     archive.write(path, path.name)
-            self.remote.write(UNFINISHED, content.getvalue())
+            self.remote.write(UNFINISHED, whole)
 
     def _last(self) -> tuple[int, int] | None:
         """Return an identifier of the last checkpoint."""
