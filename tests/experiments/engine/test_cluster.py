@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -29,9 +30,10 @@ from ray_nodes import needs_ray, ray_cluster
 
 from mufuru.experiments import reproduce
 from mufuru.experiments.engine import checkpoint, cluster, fit
-from mufuru.experiments.engine.errors import PlaceError
+from mufuru.experiments.engine.errors import PlaceError, RunError
 from mufuru.experiments.engine.remote import UNFINISHED
 from mufuru.experiments.engine.sweep import Job, Outcome, sweep
+from mufuru.experiments.engine.work import Where
 from mufuru.experiments.record import RunFolder
 from mufuru.experiments.settings import Training
 from mufuru.experiments.tasks.cells import CellConfig
@@ -332,6 +334,25 @@ def test_answers_of_a_node(change: dict[str, Any], words: str) -> None:
     cluster.check_node("one", HERE, HERE, "s3://runs")
     with pytest.raises(PlaceError, match=words):
         cluster.check_node("one", HERE | change, HERE, "s3://runs")
+
+
+# a folder may have the name of what fsspec would take for a URL
+@pytest.mark.parametrize("name", ["runs", "memory::runs"])
+def test_nodes_find_the_folder_of_the_runs(tmp_path: Path, name: str) -> None:
+    with cluster.token(Where(tmp_path / name)) as place:
+        assert cluster.probe_by_value()(place)["seen"]
+    assert not any((tmp_path / name).iterdir())
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(os, "makedirs", refuse)
+    words = r"^cannot write to .*/runs \(Permission denied\): what was saved before is"
+    with pytest.raises(RunError, match=words), cluster.token(Where(tmp_path / "runs")):
+        pass
 
 
 def test_a_node_that_may_not_open_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

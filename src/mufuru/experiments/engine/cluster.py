@@ -22,7 +22,7 @@ import torch
 
 import mufuru
 from mufuru.disk import locked
-from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError
+from mufuru.experiments.engine.errors import Interrupted, PlaceError, RunError, writing_to
 from mufuru.experiments.engine.remote import Remote
 from mufuru.experiments.engine.work import GRACE, Died, Ended, Event, Job, Looked, Reporter, Validation, Where, work
 from mufuru.kernels import library
@@ -101,7 +101,18 @@ def _hint(address: str) -> str:
 @contextmanager
 def token(where: Where) -> Iterator[str]:
     """Put a file where runs are kept, for nodes to see; yield its path or URL."""
-    name, kept = f".cluster-{uuid.uuid4().hex}", Remote(where.store or str(where.root.absolute()))
+    name = f".cluster-{uuid.uuid4().hex}"
+    if where.store is None:
+        path = where.root.absolute() / name
+        with writing_to(where.root):
+            where.root.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        try:
+            yield str(path)
+        finally:
+            path.unlink(missing_ok=True)
+        return
+    kept = Remote(where.store)
     kept.write(name, b"")
     try:
         yield f"{kept.url}/{name}"
