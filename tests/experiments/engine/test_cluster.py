@@ -113,6 +113,14 @@ def test_runs_are_those_of_one_machine_and_what_fails_stops_nothing(
     assert not ray.is_initialized()
 
 
+def test_no_more_runs_at_a_time_than_there_are_cores(nodes: Any, tmp_path: Path) -> None:
+    """Runs that wait for a core get none while others report."""
+    some = jobs(tmp_path, *(replace(LONG, training=replace(LONG.training, epochs=400), seed=k) for k in range(4)))
+    assert len(sweep(some, workers=4, cluster=nodes.address).done) == 4
+    made = [[file.stat().st_mtime for file in (run.config, run.result)] for run in (RunFolder(j.folder) for j in some)]
+    assert max(sum(begun <= now < ended for begun, ended in made) for now, _ in made) == 2
+
+
 def trains_in(node: Any, folder: Path) -> bool:
     """Return whether a process of the node has the folder of a run open, after its first checkpoint."""
     if not RunFolder(folder).previous.exists():

@@ -332,11 +332,12 @@ class Reported(Reporter):
     interval = 0.5
 
     def __init__(self, name: str, board: Any) -> None:
-        self.name, self.board, self.ray = name, board, import_ray()
+        self.name, self.board = name, board
 
     def report(self, fraction: float, validations: list[Validation]) -> bool:
         plain = [(validation.number, validation.value) for validation in validations]
-        return bool(self.ray.get(self.board.report.remote(self.name, fraction, plain)))
+        # not ray.get: while a task waits in it, its core goes to another one
+        return bool(self.board.report.remote(self.name, fraction, plain).future().result())
 
 
 def make(content: bytes, board: Any) -> tuple[str, str | None]:
