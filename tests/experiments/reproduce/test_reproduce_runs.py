@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from classify_data import config as classifier
@@ -69,6 +70,12 @@ def test_what_is_finished_before_a_signal_is_recorded(
     line = ("reproduce", "lm", "--short", "--output", tmp_path / "runs", "--record", tmp_path / "kept", "--quiet")
     assert command(capsys, *line).code == 130
     assert len(read_records(tmp_path / "kept" / "short.jsonl")) == 1
+    # nor does a record that cannot be read or written hide the signal
+    (tmp_path / "kept" / "short.jsonl").unlink()
+    monkeypatch.setattr(reproduce, "sweep", Mock(side_effect=Interrupted("stopped; all runs are saved")))
+    next((tmp_path / "runs").rglob("result.json")).write_text("{")
+    said = command(capsys, *line)
+    assert (said.code, said.err) == (130, "mufuru: stopped; all runs are saved\n")
 
 
 def test_sentiment(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -18,7 +19,7 @@ from mufuru.experiments.report import overview, render, runs
 from mufuru.experiments.report.page import count
 from mufuru.experiments.reproduce import languages, lm, logic, recorded, sentiment, unit_maps
 from mufuru.experiments.reproduce.grid import Cluster, Experiment, Flag, Grid, Jobs, Store
-from mufuru.experiments.settings import check_positive, to_json
+from mufuru.experiments.settings import UserError, check_positive, to_json
 from mufuru_command import ending_at_once
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -84,7 +85,9 @@ def reproduce(name: str, grid: Grid, options: Options) -> Reproduction:
             store=options.store,
         )
     except Interrupted:
-        keep(output, record, experiment)
+        # a damaged record or a full disk is named when all runs are made
+        with suppress(UserError, OSError):
+            keep(output, record, experiment)
         raise
     # earlier parts of the experiment in the same folder belong to the report too
     finished = keep(output, record, experiment)
