@@ -11,6 +11,7 @@ import os
 import pickle
 import socket
 import sys
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -210,15 +211,18 @@ class Cluster:
         self.tasks: dict[Any, Job] = {}
         self.fractions: dict[str, float] = {}
         self.halted: set[str] = set()
+        self.cores, self.due = 0, 0.0
 
     def running(self) -> dict[str, tuple[Job, float]]:
         return {job.name: (job, self.fractions.get(job.name, 0.0)) for job in self.tasks.values()}
 
     def room(self) -> int:
         """Return how many more tasks to submit: one for each core, or as many as were asked for."""
-        # tasks wait for a node where there is none
-        most = self.where.workers or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        return most - len(self.tasks)
+        if self.where.workers is None and time.monotonic() >= self.due:
+            self.due = time.monotonic() + 5.0
+            # tasks wait for a node where there is none
+            self.cores = max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+        return (self.where.workers or self.cores) - len(self.tasks)
 
     def start(self, job: Job) -> None:
         if self.where.store is None:
