@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,22 @@ def test_ends_may_be_missing(tmp_path: Path) -> None:
 def test_series_refused(tmp_path: Path, name: str, text: str, columns: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         series.load(write(tmp_path / name, text), Columns(**columns))
+
+
+def test_names_in_upper_and_lower_case(tmp_path: Path) -> None:
+    """Of two columns of a usual name the first is the target, and the lists of JSON are named as they are written."""
+    rows = "".join(f"a text,{row},{-row}\n" for row in range(60))
+    assert targets.load(write(tmp_path / "a.csv", "text,Y,y\n" + rows)).labels == ("Y",)
+    lists = {"tokens": ["a", "b"], "Tokens": ["c", "d"], "tags": ["X", "Y"]}
+    sentences = tagged.load(write(tmp_path / "a.jsonl", (json.dumps(lists) + "\n") * 20)).train.sequences
+    assert sentences[0] == ["a", "b"]
+    object = {"ID": "first", "values": list(range(20))}
+    loaded = series.load(write(tmp_path / "b.jsonl", json.dumps(object)), Columns())
+    # a run knows its series by these names
+    assert [one.name for one in loaded.series] == ["1"]
+
+
+def test_a_column_with_the_words_of_a_description(tmp_path: Path) -> None:
+    rows = "".join(f"a text,{row}\n" for row in range(60))
+    found = targets.load(write(tmp_path / "a.csv", "label in,price\n" + rows))
+    assert "text in column 'label in' (guessed), target in column 'price' (guessed)" in found.description

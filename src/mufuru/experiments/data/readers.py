@@ -104,6 +104,8 @@ class Reader:
         """Whether the texts of a table are rows of numbers."""
         self.read_as = ""
         """The layout in words."""
+        self.answer = "label"
+        """What a description calls the labels."""
         self.channels: list[str] = []
         """Channels in the names of the columns."""
 
@@ -131,7 +133,7 @@ class Reader:
             self.columns, self.header = Columns("", label, None, width=len(table.names)), bool(table.names)
             place = f"column {label!r}" if table.label else "the first column"
             many = f"series of {len(self.channels)} channels" if self.format == "wide" else "sequences of numbers"
-            self.read_as = f"{many}, the label in {place}"
+            self.read_as = f"{many}, the {self.answer} in {place}"
         return [Example(path, line, label, values, None) for line, label, values in table.series]
 
     def series(self, path: Path) -> list[Example]:
@@ -180,7 +182,7 @@ class Reader:
         examples = self.from_table(table)
         channels = examples[0].channels
         many = f"series of {channels} channel{'' if channels == 1 else 's'}" if channels else "text"
-        self.read_as = self.columns.described(many)
+        self.read_as = self.columns.described(many, self.answer)
         if self.numbers:
             self.read_as += "; its rows of numbers are words with --cut blanks"
         return examples

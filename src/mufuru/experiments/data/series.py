@@ -161,12 +161,14 @@ def _series(table: Table, value: str, covariates: Sequence[str], rows: Sequence[
 
 
 def _objects(table: Table, columns: Columns) -> Loaded:
-    value = tables.usual(table.columns, VALUES) if not columns.values else table.find(columns.values[0])
-    if value is None or len(columns.values) > 1:
+    usual = [name for name in VALUES if name in table.columns]
+    if len(columns.values) > 1 or not (columns.values or usual):
         raise DataError(f"{table.path}: expected a list of values in each object; name it with --value-columns; there "
                         f"are {', '.join(table.columns)}")  # fmt: skip
+    value = table.find(columns.values[0]) if columns.values else usual[0]
     covariates = [table.find(name) for name in columns.covariates]
-    label = tables.usual(table.columns, NAMES) if columns.name is None else table.find(columns.name)
+    known = next((name for name in NAMES if name in table.columns), None)
+    label = table.find(columns.name) if columns.name is not None else known
     series = []
     for row, line in enumerate(table.lines):
         name = str(row + 1) if label is None else str(table.columns[label][row])

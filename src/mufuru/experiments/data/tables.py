@@ -9,7 +9,7 @@ the longest column, the label the one that repeats most. Descriptions of the dat
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
@@ -72,9 +72,9 @@ class Columns:
     width: int = 0
     """Columns of the table."""
 
-    def described(self, content: str) -> str:
-        """Return which column has what; `content` is the first's, such as "text"."""
-        parts = (("text", content, self.text), ("label", "label", self.label), ("split", "split", self.split))
+    def described(self, content: str, answer: str) -> str:
+        """Return which column has what; `content` is the first's, such as "text", `answer` the second's, "label"."""
+        parts = (("text", content, self.text), ("label", answer, self.label), ("split", "split", self.split))
         return ", ".join(f"{shown} in column {name!r}{' (guessed)' if what in self.guessed else ''}"
                          for what, shown, name in parts if name is not None)  # fmt: skip
 
@@ -187,19 +187,14 @@ def text_column(table: Table) -> str:
     return _known(table, TEXT) or _longest(table, _known(table, LABEL), _known(table, SPLIT))
 
 
-def usual(columns: Iterable[str], names: Sequence[str]) -> str | None:
-    """Return the column with the first of the usual names."""
-    there = {_plain(column): column for column in columns}
-    return next((there[name] for name in names if name in there), None)
-
-
 def _plain(value: Any) -> str:
     return str(value).strip().casefold()
 
 
 def _known(table: Table, names: Sequence[str], *taken: str | None) -> str | None:
     """Return the column with the first of the usual names."""
-    return usual((column for column in table.columns if column not in taken), names)
+    there = {_plain(column): column for column in table.columns if column not in taken}
+    return next((there[name] for name in names if name in there), None)
 
 
 def _longest(table: Table, *taken: str | None) -> str:

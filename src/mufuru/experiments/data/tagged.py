@@ -145,11 +145,11 @@ def _read_objects(path: Path, token: str | None, label: str | None) -> list[Sent
     return [_sentence(words, names, f"{path}, line {line}") for line, words, names in rows]
 
 
-def _list(table: tables.Table, given: str | None, names: Sequence[str], what: str, option: str) -> str:
+def _list(table: tables.Table, given: str | None, usual: Sequence[str], what: str, option: str) -> str:
     if given is not None:
         return table.find(given)
-    if known := tables.usual(table.columns, names):
-        return known
+    if known := [name for name in usual if name in table.columns]:
+        return known[0]
     raise DataError(f"{table.path} has no list of {what}: name it with {option}; there are {', '.join(table.columns)}")
 
 

@@ -39,13 +39,14 @@ def load(
     form = format or guess_format(paths["train"], any((text, split)), target)
     column = target if target is not None or form not in TABLES else guess_target(paths["train"], form, (text, split))
     reader = Reader(form, cut, (text, column, split))
+    reader.answer = "target"
     rows = read_parts(reader, paths)
     divided, drawn = drawn_parts(rows, given)
     parts = {part: examples(some) for part, some in divided.items()}
     if float(parts["train"].targets.min()) == float(parts["train"].targets.max()):
         raise DataError(f"{path}: all training examples have the target {float(parts['train'].targets[0]):g}: expected "
                         "numbers that differ")  # fmt: skip
-    where = reader.read_as.replace("label in", "target in")
+    where = reader.read_as
     if form in TABLES and target is None:
         where = where.replace(f"target in column {column!r}", f"target in column {column!r} (guessed)")
     description = f"{paths['train'].name}: {where}; {counted(parts)} examples{drawn}"
@@ -69,12 +70,12 @@ def guess_target(path: Path, format: Format, taken: Sequence[str | None]) -> str
         table = tables.with_names(path, cells, header)
     used = [table.find(name) for name in taken if name is not None]
     numeric = [name for name, values in table.columns.items() if name not in used and all(map(is_number, values))]
-    known = tables.usual(numeric, USUAL)
+    known = [name for usual in USUAL for name in numeric if name.strip().casefold() == usual]
     if not known and len(numeric) != 1:
         reason = f"the columns {', '.join(numeric)} hold numbers" if numeric else "no column holds numbers alone"
         raise DataError(f"{path}: expected one column of numbers as the target, and {reason}: name it with "
                         f"--target-column; there are {', '.join(table.columns)}")  # fmt: skip
-    return known or numeric[0]
+    return (known or numeric)[0]
 
 
 def examples(rows: Sequence[Example]) -> Examples:
