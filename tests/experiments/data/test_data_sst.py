@@ -103,6 +103,13 @@ def test_an_archive_of_the_user(tmp_path: Path, place: str) -> None:
     assert not list(tmp_path.parent.rglob("evil*"))
 
 
+def test_an_archive_beside_another_text(tmp_path: Path) -> None:
+    """A folder for several data sets may have a train.txt of another one."""
+    (tmp_path / "small.zip").write_bytes(ARCHIVE)
+    (tmp_path / "train.txt").write_text("(1 (2 a) (3 b))\n")
+    assert_small(sst.load(tmp_path))
+
+
 def test_a_folder_without_the_files(tmp_path: Path) -> None:
     wanted = "expected train.txt, dev.txt, test.txt or small.zip there. Leave the folder out to have them downloaded"
     with pytest.raises(DataError, match=f"has no train.txt: {wanted}"):

@@ -18,7 +18,7 @@ from typing import Literal, NoReturn
 import torch
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch, own_file
+from mufuru.experiments.data.download import Remote, check_published, data_folder, fetch, first_file, own_file
 from mufuru.experiments.data.examples import Examples, Labelled
 from mufuru.experiments.data.lines import decoded, zip_contents
 
@@ -167,11 +167,16 @@ def _given(folder: Path, archive: str | None, advice: str) -> list[tuple[Path, b
     if folder.is_file():
         return _from_zip(folder)
     wanted = f"expected {', '.join(FILES)} or {archive or 'a zip archive with them'} there. {advice}"
-    first = own_file(folder, ["sst", INSIDE], [FILES[0], archive or "*.zip"], wanted)
-    if first.name != FILES[0]:
-        return _from_zip(first)
-    paths = [own_file(first.parent, [], [name], wanted) for name in FILES]
-    return [(path, path.read_bytes()) for path in paths]
+    for place in (folder, folder / "sst", folder / INSIDE):
+        paths = [place / name for name in FILES]
+        if all(path.is_file() for path in paths):
+            return [(path, path.read_bytes()) for path in paths]
+        # a train.txt beside the archive may be that of other data
+        if zipped := first_file(place, [archive or "*.zip"]):
+            return _from_zip(zipped)
+    there = own_file(folder, ["sst", INSIDE], FILES[:1], wanted).parent
+    missing = [name for name in FILES if not (there / name).is_file()]
+    raise DataError(f"{there} has no {missing[0]}: {wanted}")
 
 
 def _from_zip(archive: Path) -> list[tuple[Path, bytes]]:
