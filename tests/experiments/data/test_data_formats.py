@@ -107,7 +107,7 @@ def test_channels_are_not_guessed_in_silence(tmp_path: Path) -> None:
         (HEAD, "has no series"),
         ("1,2:3,4:1\n", "line 1: expected a line that begins with @"),
         (HEAD.replace("stamps false", "stamps true").replace("Stamps false", "Stamps true"), "time stamps"),
-        (HEAD + "1,2:3:1\n", "line 6: expected a number for step 2 of channel 2, got nothing"),
+        (HEAD + "1,2:3:1\n", "line 6: expected as many values in every channel, got 2 and 1"),
         (HEAD + "1,?,2:3,4,5:1\n", "expected a number for step 2 of channel 1, got '?'"),
         (HEAD + "1,2:3,4:\n", "expected values, a colon and a label"),
         (HEAD.replace("true", "false") + "1,2:3,4\n", "expected a line @classLabel true"),

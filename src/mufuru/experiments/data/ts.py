@@ -6,7 +6,6 @@ channels it means that the series is shorter, elsewhere it is refused. Time stam
 """
 
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -64,5 +63,14 @@ def _series(line: str, labelled: bool, where: str) -> tuple[str, Tensor]:
     *channels, label = line.split(":") if labelled else (*line.split(":"), "")
     if labelled and (not label.strip() or not channels):
         raise DataError(f"{where}: expected values, a colon and a label, got {line[:40]!r}")
-    fields = [[field.strip() for field in channel.split(",")] for channel in channels]
-    return label.strip(), numeric.of_steps(list(zip_longest(*fields, fillvalue="")), where)
+    fields = [_without_end([field.strip() for field in channel.split(",")]) for channel in channels]
+    lengths = list(map(len, fields))
+    if len(set(lengths)) > 1:
+        raise DataError(f"{where}: expected as many values in every channel, got {' and '.join(map(str, lengths))}")
+    return label.strip(), numeric.of_steps(list(zip(*fields, strict=True)), where)
+
+
+def _without_end(fields: list[str]) -> list[str]:
+    while fields and fields[-1].casefold() in numeric.MISSING:
+        fields.pop()
+    return fields
