@@ -251,3 +251,24 @@ def test_names_of_another_table_are_refused(tmp_path: Path, names: str, lengths:
         [*alike.labelled(file, model).examples]
     same = write(tmp_path / "same.csv", "class,first,second,third\n1,0.5,1,2\n2,1,1,1\n")
     assert [len(example.sequence) for example in alike.read(same, model).examples] == [3, 3]
+
+
+def test_examples_before_a_fault(tmp_path: Path) -> None:
+    """A table and a folder are read as far as they are asked for."""
+    files = text_files(tmp_path)
+    model = known(files["jsonl"])
+    table = write(tmp_path / "late.jsonl", '{"review": "a text"}\n{"review": []}\n')
+    (tmp_path / "late").mkdir()
+    write(tmp_path / "late" / "0.txt", "a text")
+    (tmp_path / "late" / "1.txt").write_bytes(b"\xff")
+    for path, message in ((table, "line 2: expected a text"), (tmp_path / "late", "1.txt, line 1: expected UTF-8")):
+        examples = iter(alike.read(path, model).examples)
+        assert next(examples).sequence == ["a", "text"]
+        with pytest.raises(DataError, match=message):
+            next(examples)
+
+
+def test_a_series_without_values(tmp_path: Path) -> None:
+    model = known(write(tmp_path / "a.csv", "values,label\n" + "1 2 3,up\n4 3,down\n" * 10))
+    with pytest.raises(DataError, match="line 3: expected a text, got an empty one"):
+        sequences(alike.read(write(tmp_path / "b.csv", 'values,label\n1 2,up\n"",up\n'), model))

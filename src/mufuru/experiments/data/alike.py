@@ -85,7 +85,8 @@ def read(
     if form == "folder" and known.channels:
         raise DataError(f"{file} is a folder of texts, and the model reads {kind_of(known.channels)}: give a file of "
                         "them")  # fmt: skip
-    return New(checked(Reader(form, known.cut, NOTHING, labelled=False).read(file), known))
+    reader = Reader(form, known.cut, NOTHING, labelled=False)
+    return New(checked(reader.from_folder(file) if form == "folder" else reader.read(file), known))
 
 
 def format_of(file: Path, known: Known) -> Any:

@@ -132,7 +132,8 @@ class Reader:
             label = table.names[table.label or 0] if table.names else str(1 + (table.label or 0))
             self.columns, self.header = Columns("", label, None, width=len(table.names)), bool(table.names)
             place = f"column {label!r}" if table.label else "the first column"
-            many = f"series of {len(self.channels)} channels" if self.format == "wide" else "sequences of numbers"
+            several = f"{len(self.channels)} channel{'' if len(self.channels) == 1 else 's'}"
+            many = f"series of {several}" if self.format == "wide" else "sequences of numbers"
             self.read_as = f"{many}, the {self.answer} in {place}"
         return [Example(path, line, label, values, None) for line, label, values in table.series]
 
@@ -159,19 +160,23 @@ class Reader:
         return examples
 
     def folder(self, path: Path) -> list[Example]:
-        """Read a folder of text files for each class; without labels, its own files too."""
+        """Read a folder of text files for each class."""
+        self.read_as = "a folder of text files for each label"
+        return list(self.from_folder(path))
+
+    def from_folder(self, path: Path) -> Iterator[Example]:
+        """Return the examples of a folder of text files for each class, each read when its turn comes; without labels,
+        its own files too."""
         files = list(files_by_class(path))
         if not self.labelled:
             files += [(None, "", file) for file in files_in(path)]
-        self.read_as = "a folder of text files for each label"
-        examples = [
-            Example(file, 1, label, self._sequence("".join(read_lines(file)), str(file)), part)
-            for part, label, file in files
-        ]
-        if not examples:
+        if not files:
             each = f" for each label, such as {path}/good and {path}/bad" if self.labelled else ""
             raise DataError(f"{path}: expected a folder of text files{each}, got none")
-        return examples
+        return (
+            Example(file, 1, label, self._sequence("".join(read_lines(file)), str(file)), part)
+            for part, label, file in files
+        )
 
     def table(self, path: Path) -> list[Example]:
         """Read a table, or JSON lines."""
@@ -179,7 +184,7 @@ class Reader:
         self.columns = self.columns or tables.choose(table, *self.named)
         if self.numbers is None:
             self.numbers = self.cut == "words" and are_series(table.columns[table.find(self.columns.text)])
-        examples = self.from_table(table)
+        examples = list(self.from_table(table))
         channels = examples[0].channels
         many = f"series of {channels} channel{'' if channels == 1 else 's'}" if channels else "text"
         self.read_as = self.columns.described(many, self.answer)
@@ -187,20 +192,18 @@ class Reader:
             self.read_as += "; its rows of numbers are words with --cut blanks"
         return examples
 
-    def from_table(self, table: Table) -> list[Example]:
-        """Return the examples in the chosen columns of a table."""
+    def from_table(self, table: Table) -> Iterator[Example]:
+        """Yield the examples in the chosen columns of a table."""
         assert self.columns is not None
         texts = table.columns[table.find(self.columns.text)]
         labels = table.columns[table.find(self.columns.label)] if self.labelled else None
         splits = table.columns.get(self.columns.split or "")
-        examples = []
         for row, line in enumerate(table.lines):
             where = f"{table.path}, line {line}"
             text = self._sequence(texts[row], where)
             label = "" if labels is None else label_of(labels[row], where)
             part = None if splits is None else _part(splits[row], where)
-            examples.append(Example(table.path, line, label, text, part))
-        return examples
+            yield Example(table.path, line, label, text, part)
 
     def _table(self, path: Path) -> Table:
         if self.format == "jsonl":
@@ -211,7 +214,7 @@ class Reader:
         return tables.with_names(path, cells, self.header)
 
     def _sequence(self, value: Any, where: str) -> list[str] | Tensor:
-        return sequence(value, self.cut, where, bool(self.numbers), empty=not self.labelled)
+        return sequence(value, self.cut, where, bool(self.numbers), empty=not (self.labelled or self.numbers))
 
 
 READERS = {
