@@ -272,3 +272,9 @@ def test_a_series_without_values(tmp_path: Path) -> None:
     model = known(write(tmp_path / "a.csv", "values,label\n" + "1 2 3,up\n4 3,down\n" * 10))
     with pytest.raises(DataError, match="line 3: expected a text, got an empty one"):
         sequences(alike.read(write(tmp_path / "b.csv", 'values,label\n1 2,up\n"",up\n'), model))
+
+
+def test_an_empty_line_among_labelled_ones(tmp_path: Path) -> None:
+    files = text_files(tmp_path)
+    new = write(tmp_path / "new.txt", "good a text\n\nbad b\n")
+    assert sequences(alike.read(new, known(files["lines.txt"]), labels="yes", format="lines")) == ["a text", "", "b"]

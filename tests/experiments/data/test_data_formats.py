@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mufuru.experiments.data import DataError, labelled, ts
+from mufuru.experiments.data.layout import Format
 from mufuru.experiments.data.lines import ending
 from mufuru.experiments.data.readers import labels_first
 
@@ -51,6 +52,16 @@ def test_texts(tmp_path: Path, how: str) -> None:
     assert sorted(pairs) == sorted(PAIRS)
     assert found.layout is not None
     assert found.layout.format == {"gzip": "csv"}.get(how, how)
+
+
+@pytest.mark.parametrize(("format", "wanted"), [("lines", "a b "), ("fasttext", " a b")])
+def test_the_characters_of_a_text(tmp_path: Path, format: Format, wanted: str) -> None:
+    """By characters blanks count: without them it would be other data than a run was trained on."""
+    mark = "__label__" if format == "fasttext" else ""
+    path = write(tmp_path / "a.txt", "".join(f"{mark}{label}  a b \n" for label in ("x\u00a0y", "z") * 5))
+    found = labelled.load(path, format=format, cut="characters")
+    assert {"".join(text) for text in found.train.sequences} >= {wanted}
+    assert found.labels == (("x\u00a0y", "z") if format == "fasttext" else ("x", "z"))
 
 
 def test_folders_of_parts(tmp_path: Path) -> None:

@@ -228,13 +228,19 @@ READERS = {
 
 def split_label(line: str, format: str, where: str) -> tuple[str, str]:
     """Return label and text of a line."""
-    label, text = [*line.split(maxsplit=1), ""][:2]
+    label, _, text = line.strip().partition(" ") if format == "fasttext" else _first_word(line)
     if format == "fasttext":
         if not label.startswith(FASTTEXT) or label == FASTTEXT:
             raise DataError(f"{where}: expected {FASTTEXT} and a label, then a text, got {line.strip()[:40]!r}")
-        if text.startswith(FASTTEXT):
+        if text.lstrip().startswith(FASTTEXT):
             raise DataError(f"{where}: expected one label, got several. Keep one, or leave the line out")
-    return label.removeprefix(FASTTEXT), text.rstrip()
+    return label.removeprefix(FASTTEXT), text
+
+
+def _first_word(line: str) -> tuple[str, str, str]:
+    # by characters all blanks of a text count, the end of its line does not
+    label, *rest = line.removesuffix("\n").split(maxsplit=1) or [""]
+    return label, "", rest[0] if rest else ""
 
 
 def files_by_class(path: Path) -> Iterator[tuple[str | None, str, Path]]:
