@@ -25,7 +25,7 @@ WORDS = ["the", "cat", "sat", "<eos>", "on", "the", "mat", "<eos>", "<eos>", "th
 
 
 def tokens(path: Path, level: Level) -> Iterator[str]:
-    return text.cut(text.with_text(read_lines(path), level, path), level)
+    return text.tokens_of(read_lines(path), level, path)
 
 
 def write(folder: Path, data: bytes, name: str = "text.txt") -> Path:

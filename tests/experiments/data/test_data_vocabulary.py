@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from mufuru.experiments.data import DataError
-from mufuru.experiments.data.vocabulary import Vocabulary
+from mufuru.experiments.data.vocabulary import Numbering, Vocabulary
 
 TOKENS = ["b", "a", "c", "a", "b", "a", "<eos>", "d", "c", "<eos>"]
 some_tokens = st.lists(st.sampled_from(["a", "b", "c", "d", "<unk>", "<eos>"]), max_size=30)
@@ -68,6 +68,15 @@ def test_build_does_what_the_plainest_way_does(tokens: list[str], size: int | No
             build(tokens, size, min_count)
     else:
         assert list(build(tokens, size, min_count).words) == expected
+
+
+@given(some_tokens)
+def test_numbers_in_one_pass_are_those_of_the_vocabulary(tokens: list[str]) -> None:
+    vocabulary = Vocabulary(("c", "<unk>", "a", "<eos>"))
+    numbering = Numbering()
+    numbers = numbering.read(tokens)
+    assert numbering.encode(numbers, vocabulary).equal(vocabulary.encode(tokens))
+    assert list(numbering.counts(numbers).items()) == [(w, tokens.count(w)) for w in dict.fromkeys(tokens)]
 
 
 @given(some_tokens)

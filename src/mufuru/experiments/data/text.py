@@ -9,9 +9,7 @@ import hashlib
 import json
 import os
 import re
-import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,11 +17,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from torch import Tensor
 
 from mufuru.experiments.data import PARTS, DataError
 from mufuru.experiments.data.lines import opened, read_lines
-from mufuru.experiments.data.vocabulary import END, UNKNOWN, Vocabulary
+from mufuru.experiments.data.vocabulary import END, UNKNOWN, Numbering, Vocabulary
 
 Level = Literal["words", "blanks", "characters", "bpe", "word", "char"]
 """Tokens of a language model; the last two are how runs keep blanks and characters."""
@@ -132,28 +131,32 @@ class Request:
 def load(request: Request) -> Corpus:
     """Read files, one after the other, as one text, with the vocabulary of its training part."""
     check_apart(request.parts)
-    text, valid, test = (_read(files, request.level) for files in request.parts.values())
+    numbering = Numbering()
+    level = request.level
+    text, valid, test = (
+        numbering.read(chain.from_iterable(tokens_of(read_lines(path), level, path) for path in map(Path, files)))
+        for files in request.parts.values()
+    )
     valid_share, test_share = request.held_out_shares
     test_start = len(text) - int(len(text) * test_share)
     valid_start = test_start - int(len(text) * valid_share)
-    train, valid, test = text[:valid_start], valid or text[valid_start:test_start], test or text[test_start:]
-    vocabulary = Vocabulary.from_counts(
-        Counter(train), request.vocabulary_size, request.min_count, LEVELS[request.level]
-    )
-    train_ids, valid_ids, test_ids = map(vocabulary.encode, (train, valid, test))
+    train, tail, end = np.split(text, [valid_start, test_start])
+    valid, test = valid if request.valid_files else tail, test if request.test_files else end
+    sizes = request.vocabulary_size, request.min_count
+    vocabulary = Vocabulary.from_counts(numbering.counts(train), *sizes, LEVELS[level])
+    train_ids, valid_ids, test_ids = (numbering.encode(part, vocabulary) for part in (train, valid, test))
     return Corpus(train_ids, valid_ids, test_ids, vocabulary, name_of(request.files))
-
-
-def _read(files: Sequence[str | Path], level: Level) -> list[str]:
-    """Return the tokens of files; each word is once in memory, however often it occurs."""
-    texts = (with_text(read_lines(Path(path)), level, Path(path)) for path in files)
-    return list(map(sys.intern, chain.from_iterable(cut(text, level) for text in texts)))
 
 
 def name_of(files: Sequence[str | Path]) -> str:
     """Return the name of a text in messages: its files, without folders, which are private."""
     names = [Path(path).name for path in files]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def tokens_of(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:
+    """Yield the words or characters of lines; a text without any is refused, with the path in the error."""
+    return cut(with_text(lines, level, path), level)
 
 
 def with_text(lines: Iterator[str], level: Level, path: Path) -> Iterator[str]:

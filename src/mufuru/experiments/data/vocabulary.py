@@ -9,6 +9,7 @@ compared: by their perplexity per word, where the end of a line counts as a word
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,13 @@ from itertools import pairwise, repeat
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from mufuru.experiments.data import DataError
 
+Numbers = npt.NDArray[np.int64]
 UNKNOWN = "<unk>"
 END = "<eos>"
 BLANK = b" \t\n\r\v\f"
@@ -139,6 +142,28 @@ class Vocabulary:
     @classmethod
     def from_json(cls, data: Any) -> Self:
         return cls(tuple(data["words"]))
+
+
+class Numbering:
+    """Ids for the words of several texts, in one pass, before the vocabulary is known: eight bytes per token stay in
+    memory, and each word once."""
+
+    def __init__(self) -> None:
+        self._numbers: defaultdict[str, int] = defaultdict()
+        # a new word's id is the number of words before it
+        self._numbers.default_factory = self._numbers.__len__
+
+    def read(self, tokens: Iterable[str]) -> Numbers:
+        return np.fromiter(map(self._numbers.__getitem__, tokens), np.int64)
+
+    def counts(self, numbers: Numbers) -> dict[str, int]:
+        """Return how often each word occurs, in the order of first occurrence."""
+        counts = np.bincount(numbers, minlength=len(self._numbers)).tolist()
+        return {word: count for word, count in zip(self._numbers, counts, strict=True) if count}
+
+    def encode(self, numbers: Numbers, vocabulary: Vocabulary) -> Tensor:
+        """Return the same tokens by the ids of a vocabulary."""
+        return vocabulary.encode(self._numbers)[torch.from_numpy(numbers)]
 
 
 def _span(data: bytes) -> tuple[int, int, int, int]:
