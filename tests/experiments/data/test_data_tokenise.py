@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,28 @@ def test_a_cut_file_is_refused(tmp_path: Path, length: int) -> None:
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(TokenError, match="delete it and start again"):
         tokenise.load(wanted)
+
+
+def test_a_damaged_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = request(written(tmp_path / "a.txt"))
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as first:
+        first.setattr(token_file, "complete", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            tokenise.load(wanted)
+    (kept,) = tmp_path.rglob("done.sqlite")
+    kept.write_bytes(b"no database" * 100)
+    with pytest.raises(TokenError, match=r"is damaged \(.*delete the folders that end in .part"):
+        tokenise.load(wanted)
+
+
+def test_a_python_without_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+    with pytest.raises(TokenError, match="this Python has no sqlite3"):
+        tokenise.load(request(written(tmp_path / "a.txt")))
 
 
 def test_a_text_that_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,21 @@
 Counts that outgrow memory are added to a database of SQLite; only the most frequent words are read from it.
 """
 
-import sqlite3
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mufuru.experiments.data import TokenError
 from mufuru.experiments.data.vocabulary import UNKNOWN, Vocabulary
+
+if TYPE_CHECKING:
+    import sqlite3
 
 IN_MEMORY = 1_000_000
 """Different words that are counted in memory, some 150 bytes each."""
@@ -22,6 +27,8 @@ MOST = 5_000_000
 
 def database(path: Path) -> sqlite3.Connection:
     """Open a file without SQLite's own locks, which some file systems refuse: the token file's is held."""
+    import sqlite3
+
     return sqlite3.connect(f"{path.absolute().as_uri()}?nolock=1", uri=True)
 
 

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 import threading
 import zlib
@@ -75,12 +74,21 @@ def load(request: Request) -> Corpus:
 def kept_in(folder: Path) -> Iterator[None]:
     """Turn the system's refusal to write into a sentence."""
     try:
+        # some builds of Python lack it, and only these texts need it
+        import sqlite3
+    except ImportError as error:
+        raise TokenError(f"this Python has no sqlite3 ({error}), which large texts and byte pairs need: take one that "
+                         "has it") from None  # fmt: skip
+    try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.OperationalError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TokenError(f"cannot write the token file of the text into {folder} ({reason}): what is done so far is "
                          "kept. Make room there, or set MUFURU_DATA to another folder, and start again"
                          ) from error  # fmt: skip
+    except sqlite3.Error as error:
+        raise TokenError(f"what was kept of a text that is not yet tokenised is damaged ({error}): delete the folders "
+                         f"that end in .part in {folder}, and start again") from None  # fmt: skip
     except BrokenProcessPool:
         raise TokenError("a process that tokenised the text was ended, perhaps by the system for lack of memory: what "
                          "is done so far is kept. Start again") from None  # fmt: skip
