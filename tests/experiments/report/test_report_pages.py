@@ -16,7 +16,7 @@ from test_report_figures import texts
 from test_report_html import ATTACK, of, read
 
 from mufuru.experiments.record import Record, read_records, write_records
-from mufuru.experiments.report import runs
+from mufuru.experiments.report import overview, runs
 from mufuru.experiments.report.experiment import Report
 from mufuru.experiments.report.page import Picture
 from mufuru.experiments.reproduce import EXPERIMENTS, lm, sentiment, write_page
@@ -224,6 +224,18 @@ def test_the_best_result_comes_first(tmp_path: Path) -> None:
         text.index(words) for words in (lead, "mean (mark), 95 % interval", "One row per run", "predicted yes", "0.333")
     ]
     assert places == sorted(places)
+
+
+def test_intervals_end_where_accuracy_ends() -> None:
+    """Student's interval of 0.97, 1 and 1 goes past 1; that of errors goes as far as it does."""
+    measure, tested = overview.measured([made("", seed=seed, test=test) for seed, test in enumerate((0.97, 1.0, 1.0))])
+    (summary,) = tested.values()
+    bounds = summary.interval()
+    assert bounds is not None
+    assert bounds[1] > 1
+    assert measure.bounds(summary) == (bounds[0], 1.0)
+    perplexity, tested = overview.measured([record for record in language_models() if record.group == "paper"])
+    assert all(perplexity.bounds(summary) == summary.interval() for summary in tested.values())
 
 
 def test_each_data_set_has_its_figure_and_its_table_of_labels(tmp_path: Path) -> None:

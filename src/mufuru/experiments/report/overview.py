@@ -1,6 +1,7 @@
 """The page of any finished runs: a row for each, learning curves, settings and how to rerun."""
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 
 from mufuru.experiments.record import Record, endings
@@ -102,7 +103,9 @@ def measured(records: Runs) -> tuple[Measure, dict[str, Summary]]:
     tested = {name: summarise(values) for name, values in metrics.items() if values}
     most = max((abs(value) for summary in tested.values() for value in summary.values), default=0.0)
     digits = 3 if most < 10 else 1 if most < 1000 else 0
-    return Measure(key, digits=digits, lower_is_better=not higher), tested
+    # losses and errors are above 0; what is better the higher it is, such as accuracy and F1, is a share
+    highest = 1.0 if higher and most <= 1 else math.inf
+    return Measure(key, digits=digits, lower_is_better=not higher, lowest=0.0, highest=highest), tested
 
 
 def compared(name: str, records: Runs) -> list[Block]:
