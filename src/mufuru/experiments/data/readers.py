@@ -105,7 +105,7 @@ class Reader:
         self.read_as = ""
         """The layout in words."""
         self.answer = "label"
-        """What a description calls the labels."""
+        """Name of the labels in a description."""
         self.channels: list[str] = []
         """Channels in the names of the columns."""
 

@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS counted (tokens INTEGER, counts TEXT);
 CREATE TABLE IF NOT EXISTS encoded (tokens INTEGER, crc INTEGER);
 CREATE TABLE IF NOT EXISTS vocabulary (json TEXT);
 """
-"""What is done, a row for each piece in its order, and the next start continues."""
+"""Progress, a row for each piece in its order, from which the next start continues."""
 CONTEXT = multiprocessing.get_context("spawn")
 MOST_PROCESSES = 32
 REMEMBERED = 500_000
