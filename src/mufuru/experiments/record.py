@@ -3,14 +3,14 @@
 config.json              the task's name and every setting, the seed among them
 environment.json         versions, commit, kernel, threads, the command
 metrics.jsonl            one line per evaluation; the same for the same config, killed and resumed or not
-best.safetensors         the weights with the best validation metric
-best-before.safetensors  the best weights of the last checkpoint, until the next one
-last.safetensors         everything needed to resume
+best.safetensors         the weights with the best validation metric, for whatever uses the model
+last.safetensors         everything needed to resume, the best weights among it
 previous.safetensors     the same, one checkpoint earlier
 layout.json              how the user's files were read: format, columns, guesses
 result.json              the metrics of the finished run; its presence marks the run as finished
 examples.json            a few texts or series of the validation data for `mufuru explore`, where the task has them
 dynamic.json             dynamic evaluation of a language model, if kept
+best-before.safetensors  of an unfinished run of version 0.1: the best weights that its last checkpoint counts on
 """
 
 import json

@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 from folders import assert_same_run, contents, names
-from torch import nn
+from torch import Tensor, nn
 from toy import ToyTask, intrude, pretend, toy
 
 from mufuru.experiments.engine import (
@@ -28,6 +28,7 @@ from mufuru.experiments.engine import (
     load_run,
     read_config,
 )
+from mufuru.experiments.engine.checkpoint import Checkpoint
 from mufuru.experiments.engine.fit import Fit
 from mufuru.experiments.engine.store import Store
 from mufuru.experiments.record import RunFolder, read_run
@@ -460,8 +461,24 @@ def test_best_weights_load_as_plain_safetensors(tmp_path: Path) -> None:
     ToyTask(toy()).build().load_state_dict(weights)
 
 
-def test_the_best_weights_that_a_checkpoint_knows_wait_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def assert_same_tensors(some: dict[str, Tensor], others: dict[str, Tensor]) -> None:
+    assert some.keys() == others.keys()
+    assert all(torch.equal(tensor, others[name]) for name, tensor in some.items())
+
+
+def as_version_0_1(files: RunFolder) -> None:
+    """Make the best weights of an unfinished run those of two files, and leave none in its checkpoint."""
+    last = checkpoint.load(files.last)
+    best = Checkpoint(last.part("best"), last.values["best"] | {"run": last.values["run"]})
+    checkpoint.save(files.best_before, best)
+    tensors = {name: tensor for name, tensor in last.tensors.items() if not name.startswith("best/")}
+    values = {name: value for name, value in last.values.items() if name != "best"}
+    checkpoint.save(files.last, Checkpoint(tensors, values))
+
+
+@pytest.mark.parametrize("change", [lambda files: None, lambda files: files.best.unlink(), as_version_0_1])
+def test_the_best_weights_that_a_checkpoint_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[RunFolder], None]
 ) -> None:
     """A resumed run may compute other numbers: on another machine, or with other threads."""
     files, found, save = RunFolder(tmp_path), iter((0.5, 0.7)), Fit.save
@@ -472,8 +489,13 @@ def test_the_best_weights_that_a_checkpoint_knows_wait_for_the_next(
         with pytest.raises(ZeroDivisionError):
             fit("toy", toy(), tmp_path, checkpoint_seconds=0)
     assert checkpoint.load(files.best).values["update"] == 6
+    expected = checkpoint.load(files.last).part("best")
+    change(files)
     with monkeypatch.context() as patch:
         pretend(patch, lambda: {"loss": 1.0, "accuracy": 0.0})
         assert fit("toy", toy(), tmp_path, resume=True)["best_update"] == 3
-    assert checkpoint.load(files.best).values["update"] == 3
+    best = checkpoint.load(files.best)
+    assert best.values["update"] == 3
+    assert_same_tensors(best.tensors, expected)
+    assert_same_tensors(checkpoint.load(files.last).part("best"), expected)
     assert not files.best_before.exists()

@@ -113,7 +113,8 @@ class Fit:
         self.state: State = None
         self.stop = Stop()
         self.started = self.saved = time.monotonic()
-        self.saved_update = self.saved_best = 0
+        self.saved_update = 0
+        self.best: Checkpoint | None = None
 
     @property
     def trained(self) -> bool:
@@ -211,10 +212,10 @@ class Fit:
             line["operations"] = use
         status.tied = 1 if improved else status.tied + (metric == status.best)
         if reason:
-            known = status.best_update == self.saved_best > 0  # by the last checkpoint
             status.best, status.best_loss, status.best_update, status.chosen_by = metric, loss, status.update, reason
-            best = Checkpoint(dict(self.model.state_dict()), {"update": status.update, "valid": valid})
-            self.store.save_best(best, keep=known)
+            weights = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            self.best = Checkpoint(weights, {"update": status.update, "valid": valid})
+            self.store.save_best(self.best)
         status.waited = 0 if improved else status.waited + 1
         if self.training.schedule == "plateau" and not improved and not status.waited % self.training.decay_patience:
             status.factor *= self.training.decay
@@ -231,15 +232,18 @@ class Fit:
         tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
         if self.average:
             tensors |= {f"average/{name}": tensor for name, tensor in self.average.state().items()}
+        if self.best:
+            tensors |= {f"best/{name}": tensor for name, tensor in self.best.tensors.items()}
         tensors |= {f"random/{name}": tensor for name, tensor in drawn.tensors.items()}
         values = {
             "status": asdict(self.status),
             "random": drawn.values,
             "state": checkpoint.pack(state, "state", tensors),
             "optimizer": checkpoint.pack(self.optimizer.state_dict()["state"], "optimizer", tensors),
+            "best": self.best and self.best.values,
         }
         self.store.save(Checkpoint(tensors, values))
-        self.saved, self.saved_update, self.saved_best = time.monotonic(), self.status.update, self.status.best_update
+        self.saved, self.saved_update = time.monotonic(), self.status.update
 
     def restore(self, latest: Checkpoint | None) -> None:
         """Restore a checkpoint; without one, start from the beginning."""
@@ -261,8 +265,11 @@ class Fit:
                     "other masks."
                 )
             self.started -= self.status.seconds
-            self.saved_update, self.saved_best = self.status.update, self.status.best_update
-            self.store.restore_best(self.saved_best)
+            self.saved_update = self.status.update
+            if values.get("best"):
+                # what is in the folder may be of a later update
+                self.best = Checkpoint(latest.part("best"), values["best"])
+                self.store.save_best(self.best)
         self.store.cut_log(self.status.log_bytes)
 
     def finish(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Store:
         except CheckpointError as error:
             rest = f"resume from {paths[1].name}" if paths[1:] else "start the run again from its beginning"
             raise RunError(f"{error}. Delete it to {rest}") from None
-        return self._of_this_run(latest, paths[0])
+        return self._with_best(self._of_this_run(latest, paths[0]))
 
     def best(self) -> Checkpoint:
         return self._of_this_run(checkpoint.load(self.files.best), self.files.best)
@@ -105,17 +105,8 @@ class Store:
         self._save(self.files.last, latest, self.files.previous)
         self.files.best_before.unlink(missing_ok=True)
 
-    def save_best(self, weights: Checkpoint, keep: bool = False) -> None:
-        """Write best.safetensors; with `keep` the last checkpoint's one stays until the next `save`."""
-        self._save(self.files.best, weights, self.files.best_before if keep else None)
-
-    def restore_best(self, update: int) -> None:
-        """Restore the best.safetensors of the checkpoint, if a later one has taken its place."""
-        if self.files.best_before.exists():
-            if self.best().values.get("update") != update:
-                with writing_to(self.files.path):
-                    self.files.best_before.replace(self.files.best)
-            self.files.best_before.unlink(missing_ok=True)
+    def save_best(self, weights: Checkpoint) -> None:
+        self._save(self.files.best, weights)
 
     def log(self, line: dict[str, Any]) -> int:
         """Add a line to metrics.jsonl; return its new length in bytes."""
@@ -146,9 +137,20 @@ class Store:
             raise RunError(f"{error}. Delete it and resume with {resume_command(self.files.path)}") from None
         return result
 
-    def _save(self, path: Path, content: Checkpoint, keep: Path | None) -> None:
+    def _save(self, path: Path, content: Checkpoint, keep: Path | None = None) -> None:
         with writing_to(self.files.path):
             checkpoint.save(path, Checkpoint(content.tensors, {**content.values, "run": self.document}), keep)
+
+    def _with_best(self, latest: Checkpoint) -> Checkpoint:
+        """Add the best weights to a checkpoint without them: runs of version 0.1 have them in two files."""
+        if "best" not in latest.values:
+            for path in filter(Path.exists, (self.files.best, self.files.best_before)):
+                best = self._of_this_run(checkpoint.load(path), path)
+                if best.values["update"] == latest.values["status"]["best_update"]:
+                    tensors = {f"best/{name}": tensor for name, tensor in best.tensors.items()}
+                    values = {name: best.values[name] for name in ("update", "valid")}
+                    return Checkpoint(latest.tensors | tensors, latest.values | {"best": values})
+        return latest
 
     def _of_this_run(self, content: Checkpoint, path: Path) -> Checkpoint:
         if different := differences(content.values.get("run", {}), self.document):
@@ -174,7 +176,7 @@ def _leave(self: Store, *_: Any, **__: Any) -> Any:
 class Follower(Store):
     """The run folder for a process that leaves it to another one: it reads nothing and writes nothing."""
 
-    begin = note_environment = note_layout = latest = save = save_best = restore_best = log = cut_log = finish = _leave
+    begin = note_environment = note_layout = latest = save = save_best = log = cut_log = finish = _leave
 
 
 @contextmanager
