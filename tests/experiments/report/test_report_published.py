@@ -78,6 +78,18 @@ def test_a_gru_with_as_many_parameters_stands_beside_both() -> None:
     assert [row[0] for row in alone.rows] == ["MuFuRU", "GRU", "GRU (238 units)"]
 
 
+def test_seeds_of_three_parts_stand_together() -> None:
+    """Each of the three models has 24 less than in the paper's setting, but a seed of the larger GRU, which has 0.5."""
+    records = [*language_models(), *(lm_record(job) for job in lm.LMGrid(part="best-seeds").jobs(Path()))]
+    (content,) = (block for block in lm.more_seeds(records) if isinstance(block, Table))
+    assert {row[0]: row[4] for row in content.rows} == {
+        "MuFuRU": "93.0, 94.0, 95.0",
+        "GRU (200 units)": "96.0, 97.0, 98.0",
+        "GRU (238 units)": "119.5, 97.0, 98.0",
+    }
+    assert row(content, "GRU (200 units)")["minus MuFuRU, Welch"].startswith("+3.0 (")
+
+
 def test_operations_start_and_size_are_told_apart() -> None:
     """MuFuRU has 117 and more with later seeds; here keep at 0 costs 4, two operations cost 1, and 40 units bring 3."""
     records = [lm_record(job) for job in lm.LMGrid(part="operations").jobs(Path())]

@@ -260,6 +260,14 @@ def wide(records: Runs) -> list[Block]:
     return blocks
 
 
+def more_seeds(records: Runs) -> list[Block]:
+    """Return every run of MuFuRU, the GRU of its units and the GRU of its size, well regularised."""
+    made = [r for part in ("best", "wide", "best-seeds") for r in runs.where(of_part(records, part), tied=True)]
+    models = by_model(r for r in runs.where(made, cell__controller_size=None) if runs.cell_of(r) in ("mufuru", "gru"))
+    models |= runs.split({"GRU": models.pop("GRU", [])}, "cell.hidden_size", "{} units")
+    return results.models(models, PERPLEXITY, "Three seeds, well regularised", "lm-best-seeds", "MuFuRU")
+
+
 def sources(records: Runs) -> Lines:
     """Return the runs of the part operations by model."""
     made = of_part(records, "operations")
@@ -329,6 +337,12 @@ EXPERIMENT: Experiment = Experiment(
         "choices": Section("What the paper left open", choices, varies=(*CHOICES,)),
         "best": Section("Well regularised", best, heading="Well regularised"),
         "wide": Section("As many parameters", wide, varies=("cell.hidden_size", "tied")),
+        "best-seeds": Section(
+            "Three seeds, well regularised",
+            more_seeds,
+            varies=("cell.hidden_size",),
+            heading="Three seeds, well regularised",
+        ),
         "operations": Section(
             "Operations, start or size",
             deciding,
