@@ -92,9 +92,8 @@ def _named(path: Path) -> str:
 
 
 def records(experiment: str) -> list[Record]:
-    """Return the records of an experiment's finished parts."""
-    unfinished = EXPERIMENTS[experiment].unfinished
-    return [record for record in recorded.read(RESULTS / experiment) if record.group not in unfinished]
+    """Return the records of an experiment that are published."""
+    return list(filter(EXPERIMENTS[experiment].is_published, recorded.read(RESULTS / experiment)))
 
 
 def main() -> None:

@@ -85,7 +85,10 @@ class Report:
     place: str = ""
     """Their place in the paper."""
     unfinished: frozenset[str] = frozenset()
-    """Parts whose runs are still being made: results/ may hold some of them, and no documentation shows them."""
+    """Parts whose runs are still being made: results/ may hold some of them, and no documentation shows them. Also
+    `part/value`: the runs of a part with a value of the setting `piece`."""
+    piece: str = ""
+    """Setting whose values are published one by one, each when all its runs are made; empty for parts as a whole."""
     operations: Blocks | None = None
     """Operations of runs that differ in their seed alone, on a page of any runs; None for those of every task."""
 
@@ -97,6 +100,12 @@ class Report:
     def whole(self) -> list[str]:
         """Names of the parts that documentation shows."""
         return [name for name in self.parts if name != SHORT and name not in self.unfinished]
+
+    def is_published(self, record: Record) -> bool:
+        """Return whether the documentation shows a run."""
+        return (
+            record.group in self.whole and f"{record.group}/{runs.setting(record, self.piece)}" not in self.unfinished
+        )
 
     def command(self, part: str) -> str:
         """Return the command that makes the runs of a part."""
@@ -182,14 +191,17 @@ class Report:
 
     def blocks(self, records: Runs) -> dict[str, list[Block]]:
         """Return the content of the documentation: the whole experiment alone."""
-        whole = self.whole
-        chosen = [record for record in records if record.group in whole]
+        whole, chosen = self.whole, list(filter(self.is_published, records))
         blocks: dict[str, list[Block]] = {}
         for name, section in self.sections.items():
             if section.documented and (name in whole or not isinstance(section, Part)):
                 there = of_part(chosen, name) if name in whole else chosen
                 missing = name if name in whole else self.main
                 blocks[name] = section.blocks(chosen) if there else [self.missing(missing)]
+                if left := [
+                    other.removeprefix(f"{name}/") for other in self.unfinished if other.startswith(f"{name}/")
+                ]:
+                    blocks[name].append(f"Still to come, since their runs are being made: {', '.join(sorted(left))}.")
         if self.headlines:
             blocks["summary"] = self.summary(chosen, blocks.get("claims", [])) if chosen else []
         blocks["settings"] = [self.settings(chosen)] if chosen else []

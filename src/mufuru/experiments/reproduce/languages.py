@@ -42,6 +42,7 @@ NAMES: dict[Model, str] = {
     "transformer": "transformer",
 }
 FIRST = (*flare.REGULAR, "majority", "marked-reversal")
+"""Languages of the part flare, in the order in which they are published, each when all its runs are made."""
 UNITS: dict[Model, int] = {"mufuru": 26, "paper-gru": 39, "gru": 45, "lstm": 39, "vanilla": 79, "transformer": 32}
 """Units of five layers with which a model has about the 64,000 parameters of FLaRe; the embedding makes up the rest."""
 TOKENS, RATES = (128, 4096), (1e-4, 1e-2)
@@ -255,5 +256,6 @@ EXPERIMENT: Experiment = Experiment(
     example="flare --models mufuru gru --languages parity --seeds 2",
     # its runs are many and their curves would be most of the records
     curve_lines=0,
+    piece="data.language",
     unfinished=frozenset({"flare", "flare-more", "equal-parameters", "equal-state"}),
 )
