@@ -29,6 +29,7 @@ LESS = {
     "best": 24.0,
     "wide": 0.5,
     "operations": 0.0,
+    "reset": 2.5,
     "best-seeds": 24.0,
     "short": -80.0,
 }

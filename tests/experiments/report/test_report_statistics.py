@@ -46,6 +46,8 @@ def test_independent_samples_are_compared_as_scipy_does() -> None:
     ours = welch(one, other)
     assert ours.n == 3
     assert ours.interval() == pytest.approx((low, high), rel=1e-9)
+    wider = welch(one, other, 0.99).interval()
+    assert wider == pytest.approx(tuple(scipys.confidence_interval(0.99)), rel=1e-9)
     assert welch([1.0], [2.0, 3.0]) == Difference(-1.5, None, 1)
     assert welch([1.0, 1.0], [2.0, 2.0]).interval() == (-1.0, -1.0)
 

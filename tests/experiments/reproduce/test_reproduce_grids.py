@@ -59,6 +59,7 @@ def test_the_runs_of_the_language_models() -> None:
         "best": 5,
         "wide": 2,
         "operations": 36,
+        "reset": 18,
         "best-seeds": 6,
     }
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
@@ -167,6 +168,16 @@ def test_operations_start_and_size_change_one_at_a_time() -> None:
         "operations/gru/seed-0": looks | {"cell.cell": "gru"},
         "operations/gru-240/seed-0": wide,
     }
+
+
+def test_the_reset_gate_moves_in_settings_of_the_part_operations() -> None:
+    found, there = (configs(LMGrid(part=part, seeds=1)) for part in ("reset", "operations"))
+    mufuru, two = (there[f"operations/{name}/seed-0"] for name in ("mufuru-keep2", "paper-gru-keep0"))
+    assert len(found) == 3
+    assert changed(found["reset/mufuru-after/seed-0"], mufuru) == {"cell.reset": "after"}
+    assert changed(found["reset/paper-gru-after/seed-0"], two) == {"cell.reset": "after"}
+    both = {"cell.reset": "after", "cell.reset_bias": 0.0}
+    assert changed(found["reset/paper-gru-after-bias0/seed-0"], two) == both
 
 
 def test_a_look_every_quarter_of_an_epoch() -> None:

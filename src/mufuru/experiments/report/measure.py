@@ -69,7 +69,7 @@ class Difference(NamedTuple):
 
     mean: float
     margin: float | None
-    """Half the width of its 95 % interval; None where one model has one run alone."""
+    """Half the width of its interval, of 95 % unless stated; None where one model has one run alone."""
     n: int
     """Pairs of runs, or runs of the model that has fewer."""
 
@@ -77,7 +77,7 @@ class Difference(NamedTuple):
         return None if self.margin is None else (self.mean - self.margin, self.mean + self.margin)
 
 
-def welch(one: Sequence[float], other: Sequence[float]) -> Difference:
+def welch(one: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> Difference:
     """Return `one` minus `other` as independent samples of different spread (Welch's t)."""
     mean, n = statistics.fmean(one) - statistics.fmean(other), min(len(one), len(other))
     if n < 2:
@@ -86,7 +86,7 @@ def welch(one: Sequence[float], other: Sequence[float]) -> Difference:
     if not sum(parts):
         return Difference(mean, 0.0, n)
     degrees = sum(parts) ** 2 / sum(p * p / (len(some) - 1) for p, some in zip(parts, (one, other), strict=True))
-    return Difference(mean, t_quantile(0.975, degrees) * math.sqrt(sum(parts)), n)
+    return Difference(mean, t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(sum(parts)), n)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

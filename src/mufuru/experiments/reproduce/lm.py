@@ -1,16 +1,16 @@
 """The language-model experiment: its runs, the paper's claims and numbers, and its page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from mufuru import PAPER
 from mufuru.experiments.report import claims, inspection, results, runs
 from mufuru.experiments.report.claims import Claim
 from mufuru.experiments.report.experiment import Headline, View
 from mufuru.experiments.report.experiment import Part as Section
-from mufuru.experiments.report.measure import PERPLEXITY, Difference, paired, summarise
+from mufuru.experiments.report.measure import PERPLEXITY, paired, summarise, welch
 from mufuru.experiments.report.page import Block, Table
 from mufuru.experiments.report.runs import MODEL, Lines, Runs, by_model, lines, mufuru, of_part
 from mufuru.experiments.reproduce.grid import Experiment, Flag, Grid, Setting, with_cell, with_training
@@ -26,13 +26,13 @@ WIDE = {"batch20": 240, "best": 238}
 """Units with which a GRU has as many parameters as MuFuRU with 200, by the part that has both."""
 QUARTER = 664
 """Updates between two evaluations on the validation text in the part operations: a quarter of an epoch."""
-SEEDS = {"paper": 3, "lean": 3, "batch20": 3, "operations": 6, "best-seeds": 2}
+SEEDS = {"paper": 3, "lean": 3, "batch20": 3, "operations": 6, "reset": 6, "best-seeds": 2}
 """Runs of each setting, by part; 1 for the others, and for the LSTM, which is there for comparison alone."""
 FIRST_SEED = {"best-seeds": 1}
 """First seed of a part whose earlier seeds are runs of other parts; 0 for the others."""
 EPOCH_SECONDS = 300.0
 """About the time of one core for an epoch of the Penn Treebank with 200 units; most of it is the softmax."""
-Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "best-seeds"]
+Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "reset", "best-seeds"]
 
 SHORT = with_training(
     with_cell(PRESETS["paper"], hidden_size=50), epochs=1, batch_size=100, learning_rate=1e-2, evaluate_every=100
@@ -50,12 +50,13 @@ class LMGrid(Grid):
     choices: settings that the paper does not state, mostly for the GRU, one change at a time. best: the same units well
     regularised. wide: a GRU with as many parameters as MuFuRU, beside batch20 and best. operations: whether operations,
     initial bias or parameters decide: seven and two operations with the same biases of keep, and both GRUs, with four
-    validations an epoch. best-seeds: more runs of MuFuRU and both GRUs in best."""
+    validations an epoch. reset: the same with the reset gate after the product, as in `nn.GRU`. best-seeds: more runs
+    of MuFuRU and both GRUs in best."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper, batch20 and best."""
     seeds: int | None = None
-    """Runs of each setting; None for as many as a part has: 6 of operations, 3 of paper, lean and batch20, 2 of
-    best-seeds, 1 of the others and of the LSTM."""
+    """Runs of each setting; None for as many as a part has: 6 of operations and reset, 3 of paper, lean and batch20,
+    2 of best-seeds, 1 of the others and of the LSTM."""
     short: Flag = False
     """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
 
@@ -98,8 +99,11 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
     for part, config in {"batch20": larger, "best": best}.items():
         yield "wide", f"gru-{part}", wider(with_cell(config, "gru"), WIDE[part])
     # two epochs of patience, as in the paper's setting
-    for what, config in with_operations(with_training(paper, evaluate_every=QUARTER, patience=8)):
+    often = with_training(paper, evaluate_every=QUARTER, patience=8)
+    for what, config in with_operations(often):
         yield "operations", what, config
+    for what, config in with_reset(often):
+        yield "reset", what, config
     yield "best-seeds", "mufuru", with_cell(best, "mufuru")
     yield "best-seeds", "gru", with_cell(best, "gru")
     yield "best-seeds", f"gru-{WIDE['best']}", wider(with_cell(best, "gru"), WIDE["best"])
@@ -113,6 +117,15 @@ def with_operations(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
     units = WIDE["batch20"]
     yield "gru", with_cell(config, "gru")
     yield f"gru-{units}", wider(with_cell(config, "gru"), units)
+
+
+def with_reset(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
+    """Return MuFuRU and the paper's GRU with the reset gate after the product, and that GRU with a first bias of 0 too:
+    but for a redundant logit and first biases of at most 0.1 it is `nn.GRU`."""
+    two: dict[str, Any] = {"ops": ("keep", "replace"), "keep_bias": 0.0, "reset": "after"}
+    yield "mufuru-after", with_cell(config, "mufuru", keep_bias=2.0, reset="after")
+    yield "paper-gru-after", with_cell(config, "mufuru", **two)
+    yield "paper-gru-after-bias0", with_cell(config, "mufuru", **two, reset_bias=0.0)
 
 
 def wider(config: LMConfig, units: int) -> LMConfig:
@@ -135,7 +148,7 @@ def with_choices(config: LMConfig) -> Iterator[tuple[str, LMConfig]]:
 
 SIZES = (200, WIDE["batch20"])
 """Units of the GRUs in the part operations."""
-NARROW, LARGE = (f"GRU, {units} units" for units in SIZES)
+NARROW, LARGE = (f"nn.GRU, {units} units" for units in SIZES)
 CHANGED = {
     "seven operations instead of two": ("seven operations, keep at 2", "two operations, keep at 2"),
     "the same where all start alike": ("seven operations, keep at 0", "two operations, keep at 0"),
@@ -147,6 +160,14 @@ CHANGED = {
 }
 """Comparisons in the part operations, by the two models. The first four differ in one thing; the paper's GRU differs
 from `nn.GRU` in the place of the reset gate, the first biases and a logit to spare."""
+MOVED = {
+    "two operations, the reset gate after the product": ("two operations, after", "two operations, keep at 0"),
+    "then its first bias at 0": ("two operations, after, bias 0", "two operations, after"),
+    "a redundant logit": ("two operations, after, bias 0", NARROW),
+    "seven operations, the reset gate after the product": ("seven operations, after", "seven operations, keep at 2"),
+    "this instead of a GRU of its size": ("seven operations, after", LARGE),
+}
+"""Comparisons in the part reset, of which each of the first four differs in one thing."""
 PUBLISHED = {"GRU": 123.0, "MuFuRU": 119.7}
 SLACK = 2.5
 """A perplexity that misses the paper's by at most this, about 2 %, reproduces it in part."""
@@ -285,27 +306,47 @@ def sources(records: Runs) -> Lines:
 def deciding(records: Runs) -> list[Block]:
     """Return the models that tell operations, start and parameters apart, and how they differ."""
     models = sources(records)
+    setting = "The paper's setting with four validations an epoch"
+    return [*results.models(models, PERPLEXITY, setting, "lm-deciding", NARROW), compared(models, CHANGED)]
+
+
+def moved(records: Runs) -> list[Block]:
+    """Return the models whose reset gate is after the product beside those of the part operations."""
+    made, there = of_part(records, "reset"), sources(records)
+    models = {
+        "seven operations, after": runs.where(made, cell__ops=[*PAPER]),
+        "two operations, after": runs.where(made, cell__ops=["keep", "replace"], cell__reset_bias=None),
+        "two operations, after, bias 0": runs.where(made, cell__reset_bias=0),
+    }
+    beside = ("seven operations, keep at 2", "two operations, keep at 0", NARROW, LARGE)
+    models |= {name: [*there.get(name, ())] for name in beside}
+    models = {name: some for name, some in models.items() if some}
+    setting = "The reset gate after the product, with four validations an epoch"
+    return [*results.models(models, PERPLEXITY, setting, "lm-reset", NARROW), compared(models, MOVED)]
+
+
+def compared(models: Lines, changes: Mapping[str, tuple[str, str]]) -> Table:
+    """Return how the two models of each change differ, and whether that is sure."""
     rows = []
-    for change, (one, other) in CHANGED.items():
+    for change, (one, other) in changes.items():
         pair = models.get(one, ()), models.get(other, ())
-        lead = PERPLEXITY.difference(*pair)
-        changes = (PERPLEXITY.change(PERPLEXITY.difference(*pair, split)) for split in ("test", "valid"))
-        rows.append((change, f"{one} minus {other}", *changes, conclusion(lead)))
+        splits = (PERPLEXITY.change(PERPLEXITY.difference(*pair, split)) for split in ("test", "valid"))
+        rows.append((change, f"{one} minus {other}", *splits, conclusion(*pair, len(changes))))
     caption = (
-        "Change of perplexity (Welch's t): better or worse where the 95 % interval on the test text lies on one "
-        f"side of 0, with {claims.FEWEST} runs of each or more. Of {len(CHANGED)} intervals each misses in 5 % of cases"
+        "Change of perplexity and its 95 % interval (Welch's t). Better or worse on the test text: with "
+        f"{claims.FEWEST} runs of each or more, and surely so among {len(changes)} comparisons (Bonferroni)"
     )
     head = ("change", "models", f"test {PERPLEXITY.name}", f"validation {PERPLEXITY.name}", "this is")
-    setting = "The paper's setting with four validations an epoch"
-    return [*results.models(models, PERPLEXITY, setting, "lm-deciding"), Table(caption, head, tuple(rows))]
+    return Table(caption, head, tuple(rows))
 
 
-def conclusion(change: Difference | None) -> str:
-    """Return whether a change of perplexity is surely better or worse."""
-    bounds = change.interval() if change else None
-    if change is None or bounds is None or change.n < claims.FEWEST:
+def conclusion(one: Runs, other: Runs, comparisons: int) -> str:
+    """Return whether the first is surely better or worse, also as one of several comparisons."""
+    here, there = ([*PERPLEXITY.by_seed(some).values()] for some in (one, other))
+    if min(len(here), len(there)) < claims.FEWEST:
         return "too few runs"
-    return "better" if bounds[1] < 0 else "worse" if bounds[0] > 0 else "not sure"
+    bounds = welch(here, there, 1 - 0.05 / comparisons).interval()
+    return "not sure" if bounds is None or bounds[0] <= 0 <= bounds[1] else "better" if bounds[1] < 0 else "worse"
 
 
 def operations(records: Runs) -> list[Block]:
@@ -349,6 +390,12 @@ EXPERIMENT: Experiment = Experiment(
             varies=("cell.ops", "cell.keep_bias", "cell.hidden_size", "embedding_size"),
             heading="Operations, start or size",
         ),
+        "reset": Section(
+            "Place of the reset gate",
+            moved,
+            varies=("cell.ops", "cell.keep_bias", "cell.reset_bias"),
+            heading="The reset gate after the product",
+        ),
         "short": Section("The short form", short, heading="Once through the text"),
         "use": View("Operations by kind of token", operations),
         "curves": View("Learning curves", curves),
@@ -360,5 +407,5 @@ EXPERIMENT: Experiment = Experiment(
     "4.2",
     grid=LMGrid,
     example="paper --cells mufuru gru --record results/lm",
-    unfinished=frozenset({"operations", "best-seeds"}),
+    unfinished=frozenset({"operations", "reset", "best-seeds"}),
 )
