@@ -34,6 +34,7 @@ LABELS = {
     "lm-paper": {"MuFuRU", "GRU", "LSTM", "test perplexity"},
     "lm-lean": {"MuFuRU (controller 50)"},
     "lm-keep": {"MuFuRU (keep at 3)"},
+    "lm-deciding": {"seven operations, keep at 2", "nn.GRU, 240 units"},
     "lm-best": {"MuFuRU (controller 50)", "MuFuRU (controller 50 with relu)", "LSTM"},
     "lm-operations": {"function words", "<eos>", "rank 1 to 10", "Paper's setting, mean of 3 runs", "0.40"},
     "lm-curves-paper": {"training loss", "validation perplexity", "epoch", "MuFuRU"},

@@ -383,7 +383,7 @@ def test_how_numbers_are_written() -> None:
 def test_models_have_names() -> None:
     found = runs.by_model([*language_models(), *classifiers()])
     controllers = ["MuFuRU (controller 50)", "MuFuRU (controller 50 with relu)"]
-    assert list(found) == ["MuFuRU", "TreeMuFuRU", *controllers, "GRU", "LSTM", "Tree-LSTM"]
+    assert list(found) == ["MuFuRU", "TreeMuFuRU", *controllers, "GRU of the paper", "GRU", "LSTM", "Tree-LSTM"]
 
 
 def test_changes_of_unnamed_settings_go_by_their_own_names() -> None:
