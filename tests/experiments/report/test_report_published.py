@@ -386,6 +386,22 @@ def test_models_have_names() -> None:
     assert list(found) == ["MuFuRU", "TreeMuFuRU", *controllers, "GRU of the paper", "GRU", "LSTM", "Tree-LSTM"]
 
 
+def test_two_operations_are_the_papers_gru_with_its_reset_gate_alone() -> None:
+    made = [lm_record(job) for job in lm.LMGrid(part="reset", seeds=1).jobs(Path())]
+    assert list(runs.by_model(made)) == ["MuFuRU"]
+    assert "GRU of the paper" in runs.by_model(r for r in language_models() if r.group == "operations")
+
+
+def test_names_hold_no_option_that_the_cell_lacks() -> None:
+    made = [lm_record(job) for job in lm.LMGrid(part="operations", seeds=1).jobs(Path())]
+    names = list(runs.by_settings(made))
+    assert names[-2:] == [
+        "GRU, hidden size 200, keep bias none, embedding size none",
+        "GRU, hidden size 240, keep bias none, embedding size 200",
+    ]
+    assert "MuFuRU, hidden size 200, keep bias 2, ops keep replace, embedding size none" in names
+
+
 def test_changes_of_unnamed_settings_go_by_their_own_names() -> None:
     base: list[Any] = [r for r in language_models() if r.group == "paper" and r.config["cell"]["cell"] == "gru"][:1]
     other = replace(base[0], config=base[0].config | {"tied": True, "bptt": 7})

@@ -12,7 +12,6 @@ from mufuru.experiments.report.measure import PERPLEXITY, Measure
 from mufuru.experiments.report.page import MISSING, Block, Picture, Table
 from mufuru.experiments.report.runs import Lines, Runs
 from mufuru.experiments.settings import flat
-from mufuru.experiments.tasks.cells import CellConfig
 
 NO_CURVES = "The records hold no learning curves: only run folders do."
 Numbers = Mapping[str, float]
@@ -186,11 +185,11 @@ def settings(groups: Mapping[str, Runs], caption: str) -> Table:
 
 def _taken(record: Record) -> dict[str, Any]:
     """Return the settings without options that the cell lacks: a record has a value for them."""
-    layer, options = record.config.get("cell"), CellConfig.options
+    layer = record.config.get("cell")
     if not isinstance(layer, dict):
         return record.config
-    lacking = set(options["mufuru"]) - set(options.get(runs.cell_of(record), ()))
-    return record.config | {"cell": {name: value for name, value in layer.items() if name not in lacking}}
+    own = {name: value for name, value in layer.items() if not runs.is_lacking(record, f"cell.{name}")}
+    return record.config | {"cell": own}
 
 
 def environment(records: Runs) -> Table:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from mufuru.experiments.record import Record
 from mufuru.experiments.settings import flat
 from mufuru.experiments.tasks import KINDS
+from mufuru.experiments.tasks.cells import CellConfig
 
 Runs: TypeAlias = Sequence[Record]
 Lines: TypeAlias = Mapping[str, Runs]
@@ -31,6 +32,12 @@ def setting(record: Record, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def is_lacking(record: Record, path: str) -> bool:
+    """Return whether the cell lacks this option of a layer: its record has a value all the same."""
+    options, name = CellConfig.options, path.removeprefix("cell.")
+    return path != name and name in options["mufuru"] and name not in options.get(cell_of(record), ())
 
 
 def on_papers_data(record: Record) -> bool:
@@ -106,7 +113,8 @@ def cell_of(record: Record) -> str:
 
 def is_papers_gru(record: Record) -> bool:
     ops, keep = (setting(record, f"cell.{name}") for name in ("ops", "keep_bias"))
-    return cell_of(record) == "mufuru" and ops == ["keep", "replace"] and keep == 0
+    two = cell_of(record) == "mufuru" and ops == ["keep", "replace"] and keep == 0
+    return two and record.config["cell"].get("reset", "before") == "before"
 
 
 def model(record: Record) -> str:
@@ -162,7 +170,8 @@ def by_settings(records: Runs) -> dict[str, list[Record]]:
     differ = [path for path in varying(records) if path not in (*MODEL, "cell", "seed")]
 
     def named(record: Record) -> str:
-        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {end(record, path, records)}" for path in differ]
+        own = [path for path in differ if not is_lacking(record, path)]
+        changes = [f"{path.rpartition('.')[2].replace('_', ' ')} {end(record, path, records)}" for path in own]
         return ", ".join([model(record), *changes])
 
     ordered = sorted(records, key=lambda record: [_order(setting(record, path)) for path in differ])
