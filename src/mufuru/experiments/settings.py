@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import cattrs
@@ -126,16 +127,21 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def from_json(kind: type[T], data: Any) -> T:
     """Undo `to_json`; an unknown, missing or mistyped setting is refused by name."""
-    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
-    for plain in (bool, int, float, str):
-        converter.register_structure_hook(plain, _plain)
     try:
-        return converter.structure(data, kind)
+        return _converter().structure(data, kind)
     except cattrs.BaseValidationError as error:
         messages = cattrs.transform_error(error, path="settings", format_exception=_message)
         raise SettingError("; ".join(messages)) from None
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise SettingError(f"settings should be those of {kind.__name__}: {error}") from None
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
+    for plain in (bool, int, float, str):
+        converter.register_structure_hook(plain, _plain)
+    return converter
 
 
 def _plain(value: Any, kind: type[Any]) -> Any:

@@ -51,7 +51,7 @@ def changed(one: Any, other: Any) -> dict[str, Any]:
 
 def test_the_runs_of_the_language_models() -> None:
     assert groups(LMGrid()) == {
-        "paper": 7,
+        "paper": 13,
         "lean": 3,
         "keep": 3,
         "batch20": 10,

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from mufuru.experiments.record import Record
-from mufuru.experiments.settings import flat
+from mufuru.experiments.settings import SettingError, flat, from_json, to_json
 from mufuru.experiments.tasks import KINDS
 from mufuru.experiments.tasks.cells import CellConfig
 
@@ -95,9 +97,16 @@ def name(cell: str) -> str:
 
 
 def unique(records: Iterable[Record]) -> list[Record]:
-    """Return each run once, in an order that does not depend on how they were read."""
-    by_config = {json.dumps([r.task, r.group, r.config], sort_keys=True): r for r in records}
+    """Return each run once, with every setting, in an order that does not depend on how they were read."""
+    by_config = {json.dumps([r.task, r.group, r.config], sort_keys=True): r for r in map(with_defaults, records)}
     return [by_config[key] for key in sorted(by_config)]
+
+
+def with_defaults(record: Record) -> Record:
+    """Return a record with the defaults of settings that are newer than it; as it is where its settings are unknown."""
+    with suppress(SettingError, KeyError):
+        return replace(record, config=to_json(from_json(KINDS[record.task].config, record.config)))
+    return record
 
 
 def metric(record: Record, split: str = "test", key: str = "accuracy") -> float | None:

@@ -91,7 +91,7 @@ def reproduce(name: str, grid: Grid, options: Options) -> Reproduction:
         raise
     # earlier parts of the experiment in the same folder belong to the report too
     finished = keep(output, record, experiment)
-    records = recorded.merge(kept, finished)
+    records = runs.unique(recorded.merge(kept, finished))
     # parts that are not published yet have no section
     known = [record for record in records if record.group in experiment.parts]
     _load_matplotlib()
