@@ -30,6 +30,7 @@ LESS = {
     "wide": 0.5,
     "operations": 0.0,
     "reset": 2.5,
+    "rate": -2.5,
     "best-seeds": 24.0,
     "short": -80.0,
 }

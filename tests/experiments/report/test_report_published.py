@@ -144,6 +144,21 @@ def test_the_reset_gate_after_the_product() -> None:
     assert [row[-1] for row in changes.rows] == ["not sure", "not sure", "better", "not sure", "better"]
 
 
+def test_half_the_learning_rate() -> None:
+    """It costs all models 2.5."""
+    records = [lm_record(job) for part in ("operations", "rate") for job in lm.LMGrid(part=part).jobs(Path())]
+    every, changes = (block for block in lm.slowed(records) if isinstance(block, Table))
+    assert {row[0]: row[4].partition(",")[0] for row in every.rows} == {
+        "seven operations, 0.001": "119.5",
+        "two operations, 0.001": "119.5",
+        "nn.GRU, 0.001": "122.5",
+        "seven operations, keep at 2": "117.0",
+        "two operations, keep at 0": "117.0",
+        "nn.GRU, 200 units": "120.0",
+    }
+    assert [row[2].partition(" ")[0] for row in changes.rows] == ["+2.5", "+2.5", "+2.5", "+0.0", "−3.0"]
+
+
 def test_choices_are_compared_with_the_same_seed() -> None:
     mufuru, content, lstm = shown(lm.EXPERIMENT, language_models(), "choices")
     keep = ["keep's first bias 0", "keep's first bias 3"]

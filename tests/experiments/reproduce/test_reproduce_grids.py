@@ -60,6 +60,7 @@ def test_the_runs_of_the_language_models() -> None:
         "wide": 2,
         "operations": 36,
         "reset": 18,
+        "rate": 18,
         "best-seeds": 6,
     }
     assert groups(LMGrid(part="keep", seeds=5)) == {"keep": 15}
@@ -178,6 +179,13 @@ def test_the_reset_gate_moves_in_settings_of_the_part_operations() -> None:
     assert changed(found["reset/paper-gru-after/seed-0"], two) == {"cell.reset": "after"}
     both = {"cell.reset": "after", "cell.reset_bias": 0.0}
     assert changed(found["reset/paper-gru-after-bias0/seed-0"], two) == both
+
+
+def test_half_the_rate_of_the_part_operations() -> None:
+    found, there = (configs(LMGrid(part=part, seeds=1)) for part in ("rate", "operations"))
+    assert {name.split("/")[1] for name in found} == {"mufuru-keep2", "paper-gru-keep0", "gru"}
+    for name, config in found.items():
+        assert changed(config, there[name.replace("rate/", "operations/")]) == {"training.learning_rate": 0.001}
 
 
 def test_a_look_every_quarter_of_an_epoch() -> None:

@@ -26,13 +26,17 @@ WIDE = {"batch20": 240, "best": 238}
 """Units with which a GRU has as many parameters as MuFuRU with 200, by the part that has both."""
 QUARTER = 664
 """Updates between two evaluations on the validation text in the part operations: a quarter of an epoch."""
-SEEDS = {"paper": 6, "lean": 3, "batch20": 3, "operations": 6, "reset": 6, "best-seeds": 2}
+HALF = 1e-3
+"""Half the learning rate of the paper's setting."""
+SEEDS = {"paper": 6, "lean": 3, "batch20": 3, "operations": 6, "reset": 6, "rate": 6, "best-seeds": 2}
 """Runs of each setting, by part; 1 for the others, and for the LSTM, which is there for comparison alone."""
 FIRST_SEED = {"best-seeds": 1}
 """First seed of a part whose earlier seeds are runs of other parts; 0 for the others."""
 EPOCH_SECONDS = 300.0
 """About the time of one core for an epoch of the Penn Treebank with 200 units; most of it is the softmax."""
-Part = Literal["paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "reset", "best-seeds"]
+Part = Literal[
+    "paper", "lean", "keep", "batch20", "choices", "best", "wide", "operations", "reset", "rate", "best-seeds"
+]
 
 SHORT = with_training(
     with_cell(PRESETS["paper"], hidden_size=50), epochs=1, batch_size=100, learning_rate=1e-2, evaluate_every=100
@@ -50,13 +54,14 @@ class LMGrid(Grid):
     choices: settings that the paper does not state, mostly for the GRU, one change at a time. best: the same units well
     regularised. wide: a GRU with as many parameters as MuFuRU, beside batch20 and best. operations: whether operations,
     initial bias or parameters decide: seven and two operations with the same biases of keep, and both GRUs, with four
-    validations an epoch. reset: the same with the reset gate after the product, as in `nn.GRU`. best-seeds: more runs
-    of MuFuRU and both GRUs in best."""
+    validations an epoch. reset: the same with the reset gate after the product, as in `nn.GRU`. rate: MuFuRU and
+    both GRUs with half the learning rate, which was chosen for `nn.GRU`. best-seeds: more runs of MuFuRU and both GRUs
+    in best."""
     cells: tuple[CellName, ...] = CELLS
     """Cells of the parts paper, batch20 and best."""
     seeds: int | None = None
-    """Runs of each setting; None for as many as a part has: 6 of paper, operations and reset, 3 of lean and batch20,
-    2 of best-seeds, 1 of the others and of the LSTM."""
+    """Runs of each setting; None for as many as a part has: 6 of paper, operations, reset and rate, 3 of lean and
+    batch20, 2 of best-seeds, 1 of the others and of the LSTM."""
     short: Flag = False
     """Only GRU and MuFuRU with 50 units, once through the text: minutes on two cores."""
 
@@ -104,6 +109,9 @@ def every_setting(cells: tuple[CellName, ...]) -> Iterator[tuple[str, str, LMCon
         yield "operations", what, config
     for what, config in with_reset(often):
         yield "reset", what, config
+    for what, config in with_operations(with_training(often, learning_rate=HALF)):
+        if what in ("mufuru-keep2", "paper-gru-keep0", "gru"):
+            yield "rate", what, config
     yield "best-seeds", "mufuru", with_cell(best, "mufuru")
     yield "best-seeds", "gru", with_cell(best, "gru")
     yield "best-seeds", f"gru-{WIDE['best']}", wider(with_cell(best, "gru"), WIDE["best"])
@@ -168,6 +176,14 @@ MOVED = {
     "this instead of a GRU of its size": ("seven operations, after", LARGE),
 }
 """Comparisons in the part reset, of which each of the first four differs in one thing."""
+SLOWED = {
+    "half the rate, seven operations": ("seven operations, 0.001", "seven operations, keep at 2"),
+    "half the rate, two operations": ("two operations, 0.001", "two operations, keep at 0"),
+    "half the rate, nn.GRU": ("nn.GRU, 0.001", NARROW),
+    "seven operations instead of two, half the rate": ("seven operations, 0.001", "two operations, 0.001"),
+    "MuFuRU instead of nn.GRU, half the rate": ("seven operations, 0.001", "nn.GRU, 0.001"),
+}
+"""Comparisons in the part rate."""
 PUBLISHED = {"GRU": 123.0, "MuFuRU": 119.7}
 SLACK = 2.5
 """A perplexity that misses the paper's by at most this, about 2 %, reproduces it in part."""
@@ -300,7 +316,7 @@ def sources(records: Runs) -> Lines:
     }
     for name, units in zip((NARROW, LARGE), SIZES, strict=True):
         models[name] = runs.where(made, cell__cell="gru", cell__hidden_size=units)
-    return {name: some for name, some in models.items() if some}
+    return present(models)
 
 
 def deciding(records: Runs) -> list[Block]:
@@ -312,17 +328,34 @@ def deciding(records: Runs) -> list[Block]:
 
 def moved(records: Runs) -> list[Block]:
     """Return the models whose reset gate is after the product beside those of the part operations."""
-    made, there = of_part(records, "reset"), sources(records)
+    made = of_part(records, "reset")
     models = {
         "seven operations, after": runs.where(made, cell__ops=[*PAPER]),
         "two operations, after": runs.where(made, cell__ops=["keep", "replace"], cell__reset_bias=None),
         "two operations, after, bias 0": runs.where(made, cell__reset_bias=0),
     }
     beside = ("seven operations, keep at 2", "two operations, keep at 0", NARROW, LARGE)
-    models |= {name: [*there.get(name, ())] for name in beside}
-    models = {name: some for name, some in models.items() if some}
+    lines = present(models | {name: sources(records).get(name, ()) for name in beside})
     setting = "The reset gate after the product, with four validations an epoch"
-    return [*results.models(models, PERPLEXITY, setting, "lm-reset", NARROW), compared(models, MOVED)]
+    return [*results.models(lines, PERPLEXITY, setting, "lm-reset", NARROW), compared(lines, MOVED)]
+
+
+def slowed(records: Runs) -> list[Block]:
+    """Return MuFuRU, the paper's GRU and `nn.GRU` with half the learning rate beside those of the part operations."""
+    made = of_part(records, "rate")
+    models = {
+        "seven operations, 0.001": runs.where(made, cell__cell="mufuru", cell__ops=[*PAPER]),
+        "two operations, 0.001": runs.where(made, cell__cell="mufuru", cell__ops=["keep", "replace"]),
+        "nn.GRU, 0.001": runs.where(made, cell__cell="gru"),
+    }
+    beside = ("seven operations, keep at 2", "two operations, keep at 0", NARROW)
+    lines = present(models | {name: sources(records).get(name, ()) for name in beside})
+    setting = "A learning rate of 0.001 and, below, of 0.002, with four validations an epoch"
+    return [*results.models(lines, PERPLEXITY, setting, "lm-rate", NARROW), compared(lines, SLOWED)]
+
+
+def present(lines: Lines) -> Lines:
+    return {name: some for name, some in lines.items() if some}
 
 
 def compared(models: Lines, changes: Mapping[str, tuple[str, str]]) -> Table:
@@ -396,6 +429,12 @@ EXPERIMENT: Experiment = Experiment(
             varies=("cell.ops", "cell.keep_bias", "cell.reset_bias"),
             heading="The reset gate after the product",
         ),
+        "rate": Section(
+            "Half the learning rate",
+            slowed,
+            varies=("cell.ops", "cell.keep_bias"),
+            heading="Half the learning rate",
+        ),
         "short": Section("The short form", short, heading="Once through the text"),
         "use": View("Operations by kind of token", operations),
         "curves": View("Learning curves", curves),
@@ -407,5 +446,5 @@ EXPERIMENT: Experiment = Experiment(
     "4.2",
     grid=LMGrid,
     example="paper --cells mufuru gru --record results/lm",
-    unfinished=frozenset({"reset", "best-seeds"}),
+    unfinished=frozenset({"reset", "rate", "best-seeds"}),
 )
